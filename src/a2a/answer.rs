@@ -1,9 +1,9 @@
-//! Forms in which known agent frameworks want their questions answered.
+//! The answer forms that known agent frameworks require.
 //!
-//! Google ADK asks by function calls in data parts, for a confirmation or for the result of a tool
-//! that runs long, and takes function responses, which the metadata of the part names as such.
-//! Strands lists its interrupts in a data part and takes one data part for each. Text is refused by
-//! both. Not here: forms that an agent names itself (see `question`).
+//! Google ADK asks by function calls in data parts, for a confirmation or for the result of a
+//! long-running tool, and accepts function responses, marked as such in the metadata of the part.
+//! Strands lists its interrupts in a data part and accepts one data part for each. Both reject
+//! text. Forms that an agent names itself are in `input_request`.
 
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use super::input_request::{InputItem, MAX_INPUTS};
 use super::model::{Message, Part, PartBody};
 
-/// The name of ADK's function for confirmations of tools.
+/// The name of ADK's function for the confirmation of tools.
 const CONFIRMATION: &str = "adk_request_confirmation";
-/// The answer to a confirmation, as JSON Schema.
+/// JSON Schema of the answer to a confirmation.
 const CONFIRMED: &str = r#"{"type":"object","properties":{"confirmed":{"type":"boolean","title":"Confirmed"}},"required":["confirmed"]}"#;
 
 /// The form of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AnswerForm {
-    /// Text, or data of any kind.
+    /// Text, or any data.
     #[default]
     Plain,
     /// A function response of ADK.
@@ -38,12 +38,12 @@ pub enum AnswerForm {
 }
 
 impl AnswerForm {
-    /// Returns whether the answer must confirm or refuse.
+    /// Returns true if the answer must be a confirmation or a refusal.
     pub fn is_confirmation(&self) -> bool {
         matches!(self, Self::FunctionResponse { name, .. } if name == CONFIRMATION)
     }
 
-    /// Returns the part that carries an answer to the agent: `answer` is the answer itself, any JSON.
+    /// Returns the part with an answer for the agent; `answer` is the answer itself, any JSON.
     pub fn part(&self, answer: &RawValue) -> Option<Part> {
         let (data, metadata) = match self {
             Self::Plain => (answer.to_owned(), None),
@@ -63,7 +63,7 @@ impl AnswerForm {
     }
 }
 
-/// Returns the inputs that a status message asks for in the form of its framework.
+/// Returns the inputs that a status message requests in the form of its framework.
 pub(super) fn framework_inputs(message: &Message) -> Vec<InputItem> {
     let mut wanted = Vec::new();
     for part in &message.parts {

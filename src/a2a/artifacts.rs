@@ -1,16 +1,16 @@
-//! Putting artifacts together from what a stream brings (A2A 1.0 §4.2.2), within a bound.
+//! Assembles artifacts from the pieces of a stream (A2A 1.0 §4.2.2), within a limit.
 //!
-//! Keyed by artifact id: a piece without `append` replaces the parts, one with it adds to them or begins the artifact; a
-//! task replaces everything. Says what text is new, so that a stream to a client shows nothing twice.
-//! Not here: which task an event belongs to, what a client is shown of an artifact.
+//! Keyed by artifact id: a piece without `append` replaces the parts, one with it adds to them or
+//! begins the artifact; a task replaces everything. Returns the new text, so that a stream to a
+//! client repeats nothing.
 
 use std::collections::BTreeMap;
 
 use super::model::{Artifact, Part, PartBody};
 
-/// Most artifacts that one task may make.
+/// Maximum number of artifacts per task.
 const MAX_ARTIFACTS: usize = 1024;
-/// What an artifact or a part takes beyond its content, in bytes: many empty ones must not be free.
+/// Bytes that an artifact or a part counts beyond its content: many empty ones must not be free.
 const OVERHEAD: usize = 128;
 
 /// The artifacts of one task so far.
@@ -19,44 +19,46 @@ pub struct Artifacts {
     artifacts: Vec<Artifact>,
     bytes: usize,
     max_bytes: usize,
-    /// The artifacts of earlier turns, with their sizes then: one that grew or was replaced since is of this turn.
+    /// The artifacts of earlier turns, with their sizes then: one that grew or was replaced since
+    /// belongs to this turn.
     earlier: BTreeMap<String, usize>,
-    /// The same of the turn that pauses with a question.
+    /// The same for the turn that pauses with a question.
     paused: BTreeMap<String, usize>,
 }
 
-/// What a piece changed, as far as text goes.
+/// The change of the text that a piece caused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextChange {
-    /// The artifact grew by this text; by other content only, if the text is empty.
+    /// The artifact grew by this text; if the text is empty, only by other content.
     Added(String),
-    /// The artifact is another now; this is all of its text.
+    /// The artifact was replaced; this is all of its text.
     Replaced(String),
-    /// The same came again.
+    /// The piece repeats the content.
     Nothing,
 }
 
-/// The task's artifacts would pass the bound. What was there before stays as it was.
+/// The error for artifacts beyond the limit. The earlier content stays unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("artifacts of one task exceed {max_bytes} bytes or {MAX_ARTIFACTS} in number")]
 pub struct ArtifactLimitExceeded {
-    /// The bound that was set.
+    /// The limit.
     pub max_bytes: usize,
 }
 
 impl Artifacts {
-    /// Starts with no artifact. At most `max_bytes` will be held, counting content and an allowance per part.
+    /// Creates an empty collection with at most `max_bytes`, counting content and an allowance per
+    /// part.
     pub fn new(max_bytes: usize) -> Self {
         Self { artifacts: Vec::new(), bytes: 0, max_bytes, earlier: BTreeMap::new(), paused: BTreeMap::new() }
     }
 
-    /// Takes in an artifact or a piece of one.
+    /// Applies an artifact or a piece of one.
     ///
     /// # Errors
     ///
-    /// [`TooMuch`], if it does not fit.
+    /// [`ArtifactLimitExceeded`] if it does not fit.
     pub fn apply(&mut self, artifact: Artifact, append: bool) -> Result<TextChange, ArtifactLimitExceeded> {
-        // The newest first: a stream works on one artifact at a time.
+        // The newest first: a stream sends one artifact at a time.
         let known = self.artifacts.iter_mut().rposition(|known| known.artifact_id == artifact.artifact_id);
         match known {
             Some(at) if append => self.append(at, artifact),
@@ -65,11 +67,11 @@ impl Artifacts {
         }
     }
 
-    /// Takes over the artifacts of a task as the agent gives it; what was known before is gone.
+    /// Replaces all artifacts with those of the agent's task.
     ///
     /// # Errors
     ///
-    /// [`TooMuch`], if they do not fit.
+    /// [`ArtifactLimitExceeded`] if they do not fit.
     pub fn replace_all(&mut self, artifacts: Vec<Artifact>) -> Result<(), ArtifactLimitExceeded> {
         let bytes = artifacts.iter().map(weight).fold(0, usize::saturating_add);
         if artifacts.len() > MAX_ARTIFACTS || bytes > self.max_bytes {
@@ -80,12 +82,13 @@ impl Artifacts {
         Ok(())
     }
 
-    /// The artifacts in the order in which they began.
+    /// Returns the artifacts in the order in which they began.
     pub fn iter(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.iter()
     }
 
-    /// Notes that the turn pauses: what was made so far is of earlier turns once the next one begins.
+    /// Records that the turn pauses: once the next one begins, the artifacts so far belong to
+    /// earlier turns.
     pub fn pause_turn(&mut self) {
         self.paused = self.artifacts.iter().map(|known| (known.artifact_id.clone(), weight(known))).collect();
     }
@@ -97,12 +100,12 @@ impl Artifacts {
         }
     }
 
-    /// The artifacts that were made or changed in this turn.
+    /// Returns the artifacts that were made or changed in this turn.
     pub fn of_turn(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.iter().filter(|known| self.earlier.get(&known.artifact_id) != Some(&weight(known)))
     }
 
-    /// How much of the bound is used, in bytes.
+    /// Returns the used part of the limit, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -158,7 +161,7 @@ impl Artifacts {
     }
 }
 
-/// The text of the parts, joined: agents cut it anywhere.
+/// Returns the text of the parts, joined: agents split it anywhere.
 fn text_of(parts: &[Part]) -> String {
     parts.iter().filter_map(text).collect()
 }

@@ -1,7 +1,8 @@
-//! The two ways in which requests of A2A travel: as JSON-RPC, or each with an HTTP route of its own (A2A 1.0 §11).
+//! The two bindings of A2A requests: JSON-RPC, and HTTP+JSON with an HTTP route for each operation
+//! (A2A 1.0 §11).
 //!
-//! What is said is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its answer is the `result`. Not here: the
-//! dialects (see `dialect`), which binding an agent is called by (see `card`), sending.
+//! The content is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its response is
+//! the `result`. The dialects are in `dialect`; `card` chooses the binding of an agent.
 
 use bytes::Bytes;
 use http::Method;
@@ -13,59 +14,59 @@ use super::model::{Message, StreamResponse, Task};
 use super::push::PushNotificationConfig;
 use super::{decode, v1};
 
-/// An id that cannot be one segment of a path.
+/// The error for an id that cannot be one segment of a path.
 ///
 /// Percent-encoding does not protect it: a proxy before the agent may decode `%2F` and `%2E%2E`
-/// before it routes (nginx with a URI in `proxy_pass`), so that the id would name something else.
+/// before it routes (nginx with a URI in `proxy_pass`), so that the id would name another resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", PathSegmentError::TEXT)]
 pub struct PathSegmentError;
 
 impl PathSegmentError {
-    /// The refusal in words.
+    /// The error in words.
     pub const TEXT: &'static str = "an agent that is called by paths (HTTP+JSON) has no ids with / \\ ? # % : or control characters, \
                                     and none that are empty or consist of dots";
 }
 
-/// How requests travel.
+/// The transport form of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binding {
-    /// One address, and the method in the body.
+    /// JSON-RPC: one URL, and the method in the body.
     JsonRpc,
-    /// A route for each method. Of A2A 1.0 only.
+    /// HTTP+JSON: a route for each operation. A2A 1.0 only.
     HttpJson,
 }
 
-/// Where the webhooks of a task are, below it.
+/// Path of a task's webhooks, below the task.
 pub(super) const HOOKS: &str = "/pushNotificationConfigs";
 
-/// One request, as its binding writes it.
+/// One request in the form of its binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundRequest {
-    /// `POST`, but for some of HTTP+JSON.
+    /// HTTP method: `POST`, except for some requests of HTTP+JSON.
     pub verb: Method,
-    /// What comes after the path of the interface: `/tasks/7`, or nothing.
+    /// The path after that of the interface: `/tasks/7`, or empty.
     pub route: String,
-    /// JSON, or nothing.
+    /// JSON, or empty.
     pub body: Bytes,
 }
 
 impl From<Bytes> for BoundRequest {
-    /// A request of JSON-RPC.
+    /// Wraps a JSON-RPC request.
     fn from(body: Bytes) -> Self {
         Self { verb: Method::POST, route: String::new(), body }
     }
 }
 
 impl From<Vec<u8>> for BoundRequest {
-    /// A request of JSON-RPC.
+    /// Wraps a JSON-RPC request.
     fn from(body: Vec<u8>) -> Self {
         Bytes::from(body).into()
     }
 }
 
 impl Binding {
-    /// The name that cards give it.
+    /// Returns the name of the binding in cards.
     pub fn name(self) -> &'static str {
         match self {
             Self::JsonRpc => "JSONRPC",
@@ -75,8 +76,8 @@ impl Binding {
 }
 
 impl AgentInterface {
-    /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`. See
-    /// [`Dialect::send`](super::Dialect::send).
+    /// Encodes the request that sends a message, and waits for the task to end or to ask; as a
+    /// stream if `streaming`. See [`Dialect::send`](super::Dialect::send).
     ///
     /// # Errors
     ///
@@ -97,11 +98,11 @@ impl AgentInterface {
         }
     }
 
-    /// The request for a task as it stands.
+    /// Encodes the request for the current state of a task.
     ///
     /// # Errors
     ///
-    /// As [`Interface::send`].
+    /// As [`AgentInterface::send`].
     pub fn get_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.get_task(task_id, self.tenant.as_deref()).into()),
@@ -109,11 +110,11 @@ impl AgentInterface {
         }
     }
 
-    /// The request to cancel a task.
+    /// Encodes the request to cancel a task.
     ///
     /// # Errors
     ///
-    /// As [`Interface::send`].
+    /// As [`AgentInterface::send`].
     pub fn cancel_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.cancel_task(task_id, self.tenant.as_deref()).into()),
@@ -121,19 +122,19 @@ impl AgentInterface {
         }
     }
 
-    /// The requests to attach to a task's stream again, of which the first that the agent has a route for counts; none where that
-    /// is not safe.
+    /// Encodes the requests to attach to a task's stream again, of which the first that the agent
+    /// has a route for counts; none where that is not safe.
     ///
     /// # Errors
     ///
-    /// As [`Interface::send`].
+    /// As [`AgentInterface::send`].
     pub fn subscribe(&self, task_id: &str) -> Result<Vec<BoundRequest>, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => {
                 let body = self.dialect.subscribe(task_id, self.tenant.as_deref());
                 Ok(body.into_iter().map(BoundRequest::from).collect())
             }
-            // The text of the specification has the one, its protobuf the other.
+            // The text of the specification has one of them, its protobuf the other.
             Binding::HttpJson => {
                 let verbs = [Method::POST, Method::GET].into_iter();
                 verbs.map(|verb| self.about(verb, task_id, ":subscribe")).collect()
@@ -141,11 +142,11 @@ impl AgentInterface {
         }
     }
 
-    /// The request to send push notifications about a task to this webhook.
+    /// Encodes the request to send push notifications about a task to this webhook.
     ///
     /// # Errors
     ///
-    /// As [`Interface::send`].
+    /// As [`AgentInterface::send`].
     pub fn set_push(
         &self,
         task_id: &str,
@@ -160,12 +161,12 @@ impl AgentInterface {
         }
     }
 
-    /// Reads the data of a stream's event, or the body that answers a send. See
+    /// Decodes the data of a stream's event, or the response to a send. See
     /// [`Dialect::event`](super::Dialect::event).
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if the agent refused or the bytes are no answer.
+    /// [`AgentError`] if the agent rejected the request or the bytes are no response.
     pub fn event(&self, json: &[u8]) -> Result<StreamResponse, AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.event(json),
@@ -173,20 +174,20 @@ impl AgentInterface {
         }
     }
 
-    /// Reads the answer to a request for a task, or to its cancellation.
+    /// Decodes the response to a request for a task, or to its cancellation.
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if the agent refused or the answer holds no task.
+    /// [`AgentError`] if the agent rejected the request or the response contains no task.
     pub fn task(&self, json: &[u8]) -> Result<Task, AgentError> {
         self.event(json).and_then(StreamResponse::into_task)
     }
 
-    /// Reads the answer to the registration of a webhook.
+    /// Decodes the response to the registration of a webhook.
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if the agent refused or did not answer.
+    /// [`AgentError`] if the agent rejected the registration or did not respond.
     pub fn webhook_is_set(&self, json: &[u8]) -> Result<(), AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.webhook_id(json).map(drop),
@@ -194,8 +195,8 @@ impl AgentInterface {
         }
     }
 
-    /// Reads an answer of HTTP+JSON that has this status of failure: how the agent says no. `None`, if it is not the agent that says
-    /// it, or does not say more than the status does.
+    /// Decodes an error response of HTTP+JSON with this status. `None` if it is not from the agent,
+    /// or says no more than the status.
     pub fn refusal(&self, status: u16, json: &[u8]) -> Option<AgentError> {
         match self.binding {
             Binding::JsonRpc => None,
@@ -203,7 +204,7 @@ impl AgentInterface {
         }
     }
 
-    /// A request about a task; `what` comes after its path.
+    /// Encodes a request about a task; `what` follows its path.
     pub(super) fn about(
         &self,
         verb: Method,
@@ -214,7 +215,7 @@ impl AgentInterface {
         Ok(BoundRequest { verb, ..self.post(&format!("/tasks/{}{what}", segment(task_id)?), body)? })
     }
 
-    /// A request with a body, below the place of the tenant.
+    /// Encodes a request with a body, below the path of the tenant.
     pub(super) fn post(&self, route: &str, body: Vec<u8>) -> Result<BoundRequest, PathSegmentError> {
         let tenant = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
         let tenant = tenant.map(segment).transpose()?;
@@ -228,13 +229,13 @@ fn written<P: serde::Serialize>(params: &P) -> Vec<u8> {
     serde_json::to_vec(params).unwrap_or_default()
 }
 
-/// One segment of a path. The only way for an id into a path.
+/// Encodes one segment of a path. The only way for an id into a path.
 ///
 /// # Errors
 ///
-/// [`PathSegmentError`], if any server or proxy could read more than one segment in it, or none.
+/// [`PathSegmentError`] if a server or proxy could read several segments in it, or none.
 pub(super) fn segment(id: &str) -> Result<String, PathSegmentError> {
-    // Some servers cut parameters (`;`) off a segment before they look for dots.
+    // Some servers remove parameters (`;`) from a segment before they check for dots.
     let name = id.split(';').next().unwrap_or_default();
     let is_unsafe = |letter: char| letter.is_control() || "/\\?#%:".contains(letter);
     match matches!(name, "" | "." | "..") || id.contains(is_unsafe) {
@@ -243,7 +244,7 @@ pub(super) fn segment(id: &str) -> Result<String, PathSegmentError> {
     }
 }
 
-/// Text of a query, percent-encoded.
+/// Percent-encodes text for a query.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,13 +1,11 @@
-//! Which conversation a message that somebody else wrote goes on with, whatever its version and its binding.
-//!
-//! Not here: exchanging ids (see `relay`), writing messages (see `write`).
+//! Reads the conversation of a client's message, in any version and binding.
 
 use serde::Deserialize;
 
 use super::depth::{MAX_DEPTH, depth_within};
 use super::lenient::{LenientObject, LenientString};
 
-/// A request of JSON-RPC, or the body of one of HTTP+JSON.
+/// A JSON-RPC request, or the body of an HTTP+JSON request.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RequestOrParams {
@@ -19,7 +17,7 @@ struct RequestOrParams {
 #[serde(default, rename_all = "camelCase")]
 struct MessageParams {
     message: LenientObject<MessageIds>,
-    /// In 0.1.
+    /// Used in 0.1.
     session_id: LenientString,
 }
 
@@ -29,7 +27,7 @@ struct MessageIds {
     context_id: LenientString,
 }
 
-/// The id of the conversation that the message in a request is of. What cannot be read names none.
+/// Returns the id of the conversation of the message in a request. An unreadable request has none.
 pub fn context_of(request: &[u8]) -> Option<String> {
     if !depth_within(request, MAX_DEPTH) {
         return None;

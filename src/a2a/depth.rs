@@ -1,16 +1,17 @@
-//! How deeply a JSON text from an agent may be nested.
+//! The nesting depth of a JSON text from an agent.
 //!
-//! Raw leaves (`data`, `metadata`) are copied without being looked into, so the parser's own recursion limit does not
-//! see them; this one does. Not here: whether the text is JSON at all.
+//! Raw leaves (`data`, `metadata`) are copied without parsing, so that the parser's own recursion
+//! limit does not apply to them; this limit does.
 
 use memchr::{memchr2, memchr2_iter};
 
-/// Deepest nesting that is read, in objects and arrays around one value. The same as the parser's own limit.
+/// Maximum nesting of objects and arrays around one value. Equal to the parser's own limit.
 pub const MAX_DEPTH: usize = 128;
 
-/// Whether no value of `json` lies within more than `limit` objects and arrays. One linear scan, no recursion.
+/// Returns true if no value of `json` is within more than `limit` objects and arrays. One linear
+/// scan, no recursion.
 pub fn depth_within(json: &[u8], limit: usize) -> bool {
-    // Few brackets, wherever they are, cannot nest deeply: nearly every answer ends here.
+    // Few brackets, in any position, cannot nest deeply: nearly every response ends here.
     memchr2_iter(b'{', b'[', json).nth(limit).is_none() || scan(json, limit)
 }
 
@@ -30,7 +31,7 @@ fn scan(json: &[u8], limit: usize) -> bool {
     true
 }
 
-/// What follows the string whose opening quote lies just before `text`.
+/// Returns the text after the string with its opening quote just before `text`.
 fn after_string(text: &[u8]) -> &[u8] {
     let mut rest = text;
     while let Some(at) = memchr2(b'"', b'\\', rest) {

@@ -1,7 +1,7 @@
-//! The dialects of A2A: what is said to an agent in each, and how its answers are read.
+//! The dialects of A2A: requests to an agent in each, and decoding of its responses.
 //!
-//! One request per HTTP exchange, so every request has the id 1 and the id of an answer is not looked at.
-//! Not here: which dialect an agent speaks (see `card` and `probe`), sending.
+//! One request per HTTP exchange, so every request has the id 1 and the id of a response is
+//! ignored. The dialect of an agent is determined in `card` and `probe`.
 
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -16,12 +16,13 @@ const VERSION: HeaderName = HeaderName::from_static("a2a-version");
 const EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
 const OLD_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
 
-/// Longest URI of an extension that is named to an agent, in bytes.
+/// Maximum length of an extension URI in a request to an agent, in bytes.
 const MAX_EXTENSION: usize = 512;
-/// Most extensions that are named in one request.
+/// Maximum number of extensions named in one request.
 const MAX_EXTENSIONS: usize = 32;
 
-/// A way of speaking A2A. Versions within one differ too little to matter.
+/// A group of A2A versions with one wire format: the versions within one differ too little to
+/// matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// A2A 0.1: `tasks/send`.
@@ -32,20 +33,21 @@ pub enum Dialect {
     V1,
 }
 
-/// What is asked of an agent.
+/// The content of a send.
 #[derive(Debug, Clone, Copy)]
 pub struct OperationRequest<'a> {
-    /// The turn. Its `message_id` should be set: every version but 0.1 requires one, and it is sent empty otherwise. Where
-    /// [`Dialect::asker_names_tasks`], its `task_id` and `context_id` should be set too.
+    /// The message. Its `message_id` should be set: every version but 0.1 requires one, and it is
+    /// sent empty otherwise. If [`Dialect::client_generates_task_ids`], its `task_id` and
+    /// `context_id` should be set too.
     pub message: &'a Message,
-    /// Media types that the answer may have; empty leaves it to the agent.
+    /// Media types of the output that the client accepts; empty leaves the choice to the agent.
     pub accepted_output_modes: &'a [String],
     /// Tenant of the chosen interface (A2A 1.0); not sent to older agents.
     pub tenant: Option<&'a str>,
 }
 
 impl Dialect {
-    /// The version for people, and for `A2A-Version`.
+    /// Returns the version for people, and for `A2A-Version`.
     pub fn version(self) -> &'static str {
         match self {
             Self::V0_1 => "0.1",
@@ -54,8 +56,8 @@ impl Dialect {
         }
     }
 
-    /// Whether whoever asks makes the ids of a new task and of its conversation, and not the agent. They must be such that nobody
-    /// guesses them: a message with the id of a task continues it.
+    /// Returns true if the client, not the agent, generates the ids of a new task and of its
+    /// conversation. They must be unguessable: a message with the id of a task continues it.
     pub fn client_generates_task_ids(self) -> bool {
         match self {
             Self::V0_1 => true,
@@ -63,7 +65,7 @@ impl Dialect {
         }
     }
 
-    /// The header that names extensions; 0.1 has none, and those of 0.3 know it.
+    /// Returns the header that names extensions; 0.1 has none, and its servers know that of 0.3.
     pub fn extensions_header(self) -> HeaderName {
         match self {
             Self::V0_1 | Self::V0_3 => OLD_EXTENSIONS,
@@ -71,7 +73,8 @@ impl Dialect {
         }
     }
 
-    /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`.
+    /// Encodes the request that sends a message, and waits for the task to end or to ask; as a
+    /// stream if `streaming`.
     pub fn send(self, ask: &OperationRequest<'_>, streaming: bool) -> Vec<u8> {
         let room = capacity_hint(ask);
         match (self, streaming) {
@@ -84,7 +87,7 @@ impl Dialect {
         }
     }
 
-    /// The request for a task as it stands.
+    /// Encodes the request for the current state of a task.
     pub fn get_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
         match self {
             Self::V0_1 => {
@@ -96,7 +99,7 @@ impl Dialect {
         }
     }
 
-    /// The request to cancel a task.
+    /// Encodes the request to cancel a task.
     pub fn cancel_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
         match self {
             Self::V0_1 | Self::V0_3 => task_params("tasks/cancel", task_id, None),
@@ -104,17 +107,17 @@ impl Dialect {
         }
     }
 
-    /// The request to attach to a task's stream again; none where that is not safe.
+    /// Encodes the request to attach to a task's stream again; none where that is not safe.
     pub fn subscribe(self, task_id: &str, tenant: Option<&str>) -> Option<Vec<u8>> {
         match self {
-            // Resubscribing makes the Python SDK 0.3 store every event once per listener: the task is corrupted.
-            // Servers of 0.1 have no resubscription, or one like that.
+            // Resubscription makes the Python SDK 0.3 store every event once per listener: the task
+            // is corrupted. Servers of 0.1 have no resubscription, or one like that.
             Self::V0_1 | Self::V0_3 => None,
             Self::V1 => Some(task_params("SubscribeToTask", task_id, tenant)),
         }
     }
 
-    /// The request to send push notifications about a task to this webhook.
+    /// Encodes the request to send push notifications about a task to this webhook.
     pub fn set_push(
         self,
         task_id: &str,
@@ -136,13 +139,14 @@ impl Dialect {
         }
     }
 
-    /// The headers that go with every request, naming these extensions. Text that is no URI of an extension is skipped.
+    /// Returns the headers of every request, with these extensions. Text that is no URI of an
+    /// extension is skipped.
     pub fn headers(self, extensions: &[String]) -> Vec<(HeaderName, HeaderValue)> {
         let extensions = extension_list(extensions);
         let mut headers = Vec::with_capacity(2);
         match self {
             Self::V0_1 => return headers,
-            // No version: 0.3 servers ignore it, and some that speak both route by it.
+            // No version: 0.3 servers ignore it, and some that support both route by it.
             Self::V0_3 => headers.extend(extensions.clone().map(|list| (OLD_EXTENSIONS, list))),
             Self::V1 => headers.push((VERSION, HeaderValue::from_static("1.0"))),
         }
@@ -150,22 +154,24 @@ impl Dialect {
         headers
     }
 
-    /// Reads one JSON-RPC response object: the data of a stream's event, or the body that answers a send.
+    /// Decodes one JSON-RPC response object: the data of a stream's event, or the response to a
+    /// send.
     ///
-    /// An answer without a result, or with one of a kind that no version knows, is [`Event::Unknown`].
+    /// A response without a result, or with one of an unknown kind, is [`StreamResponse::Unknown`].
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if the agent refused or the bytes are not such an object.
+    /// [`AgentError`] if the agent rejected the request or the bytes are not such an object.
     pub fn event(self, json: &[u8]) -> Result<StreamResponse, AgentError> {
         decode::result(json, self)?.map_or(Ok(StreamResponse::Unknown), |body| body.event())
     }
 
-    /// Reads the answer to [`Dialect::set_push`]: the id that the agent keeps the webhook under, if it says so.
+    /// Decodes the response to [`Dialect::set_push`]: the agent's id of the webhook, if it returns
+    /// one.
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if the agent refused or did not answer.
+    /// [`AgentError`] if the agent rejected the registration or did not respond.
     pub fn webhook_id(self, json: &[u8]) -> Result<Option<String>, AgentError> {
         decode::result(json, self)?;
         let LenientObject(answer) = serde_json::from_slice::<LenientObject<PushAnswer>>(json)
@@ -173,17 +179,17 @@ impl Dialect {
         let result = answer.and_then(|answer| answer.result.0).unwrap_or_default();
         let nested = result.push_notification_config.0.and_then(|config| config.id.filled());
         Ok(match self {
-            // There it is the task's.
+            // In 0.1 it is the id of the task.
             Self::V0_1 => nested,
             Self::V0_3 | Self::V1 => nested.or_else(|| result.id.filled()),
         })
     }
 
-    /// Reads the answer to a request for a task, or to its cancellation.
+    /// Decodes the response to a request for a task, or to its cancellation.
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if the agent refused or the answer holds no task.
+    /// [`AgentError`] if the agent rejected the request or the response contains no task.
     pub fn task(self, json: &[u8]) -> Result<Task, AgentError> {
         self.event(json).and_then(StreamResponse::into_task)
     }
@@ -247,7 +253,7 @@ fn call<P: Serialize>(method: &'static str, params: &P, room: usize) -> Vec<u8> 
     }
 }
 
-/// About how many bytes the request takes, so that it is written without growing.
+/// Returns the approximate size of the request, so that it is encoded without reallocation.
 fn capacity_hint(ask: &OperationRequest<'_>) -> usize {
     let parts = ask.message.parts.iter().map(|part| {
         128 + match &part.body {

@@ -1,7 +1,8 @@
-//! How tasks, messages and artifacts are written in each version, straight from the canonical model.
+//! Encodes tasks, messages and artifacts in each version, straight from the canonical model.
 //!
-//! What a version has no word for is left out or told by the nearest word: 0.1 knows neither `rejected` nor `auth-required`,
-//! and its messages and artifacts have no ids. Not here: parts of older versions (see `older`), envelopes, requests, events.
+//! A value that a version lacks is left out or replaced by the nearest one: 0.1 has neither
+//! `rejected` nor `auth-required`, and its messages and artifacts have no ids. Parts of older
+//! versions are in `legacy_parts`.
 
 use serde::Serialize;
 use serde::ser::Serializer;
@@ -12,7 +13,7 @@ use super::legacy_parts;
 use super::model::{Artifact, Message, Part, Role, Task, TaskState, TaskStatus};
 use super::write;
 
-/// The word for a state.
+/// Returns the word for a state.
 fn state_word(state: TaskState, dialect: Dialect) -> &'static str {
     match (dialect, state) {
         (Dialect::V0_1, TaskState::Rejected) => TaskState::Failed.as_str(),
@@ -30,7 +31,7 @@ fn state_word(state: TaskState, dialect: Dialect) -> &'static str {
     }
 }
 
-/// `kind`, which only 0.2 and 0.3 have.
+/// Returns `kind`, which only 0.2 and 0.3 have.
 pub(super) fn kind(dialect: Dialect, kind: &'static str) -> Option<&'static str> {
     (dialect == Dialect::V0_3).then_some(kind)
 }
@@ -57,7 +58,7 @@ pub(super) struct TaskOut<'a> {
 
 impl<'a> TaskOut<'a> {
     pub(super) fn new(task: &'a Task, history: HistoryOut<'a>, dialect: Dialect) -> Self {
-        // Readers of 0.3 insist on one.
+        // Readers of 0.3 require one.
         let known = task.context_id.as_deref().or((dialect == Dialect::V0_3).then_some(""));
         let (context_id, session_id) = context(known, dialect);
         let artifact = |(index, artifact)| ArtifactOut::new(artifact, index, dialect);
@@ -74,7 +75,7 @@ impl<'a> TaskOut<'a> {
     }
 }
 
-/// The conversation by the name that it has: `contextId`, or `sessionId`.
+/// Returns the id of the conversation under the name in this version: `contextId`, or `sessionId`.
 pub(super) fn context(id: Option<&str>, dialect: Dialect) -> (Option<&str>, Option<&str>) {
     match dialect {
         Dialect::V0_1 => (None, id),
@@ -86,9 +87,9 @@ pub(super) fn context(id: Option<&str>, dialect: Dialect) -> (Option<&str>, Opti
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum HistoryOut<'a> {
-    /// As they came, if there are any.
+    /// The original text, if there is any.
     Raw(Option<&'a RawValue>),
-    /// Written anew.
+    /// Encoded again.
     Messages(Vec<MessageOut<'a>>),
 }
 
@@ -166,9 +167,9 @@ impl<'a> MessageOut<'a> {
             metadata: message.metadata.as_deref(),
         };
         let message_id = match dialect {
-            // The rest is not known there.
+            // 0.1 has no other members.
             Dialect::V0_1 => return bare,
-            // Readers insist on it.
+            // Readers require it.
             Dialect::V0_3 => Some(message.message_id.as_deref().unwrap_or_default()),
             Dialect::V1 => message.message_id.as_deref(),
         };
@@ -182,7 +183,7 @@ impl<'a> MessageOut<'a> {
         }
     }
 
-    /// What is sent has an id, whatever comes, where messages have one.
+    /// Encodes a message for a send: in versions with message ids it always has one.
     pub(super) fn without_output_only(message: &'a Message, dialect: Dialect) -> Self {
         let given = Self::new(message, dialect);
         match dialect {
@@ -203,7 +204,7 @@ pub(super) struct ArtifactOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
     parts: PartsOut<'a>,
-    /// From here to `last_chunk` 0.1 only.
+    /// Used in 0.1 only, as the next two.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,7 +218,7 @@ pub(super) struct ArtifactOut<'a> {
 }
 
 impl<'a> ArtifactOut<'a> {
-    /// `index` is its key in 0.1.
+    /// Encodes an artifact; `index` is its key in 0.1.
     pub(super) fn new(artifact: &'a Artifact, index: usize, dialect: Dialect) -> Self {
         let oldest = dialect == Dialect::V0_1;
         Self {
@@ -233,7 +234,7 @@ impl<'a> ArtifactOut<'a> {
         }
     }
 
-    /// A piece of an artifact as 0.1 streams it.
+    /// Encodes a piece of an artifact as 0.1 streams it.
     pub(super) fn part(artifact: &'a Artifact, index: usize, append: bool, last_chunk: bool) -> Self {
         let whole = Self::new(artifact, index, Dialect::V0_1);
         Self { append: Some(append), last_chunk: Some(last_chunk), ..whole }

@@ -1,66 +1,67 @@
-//! How an agent says no, and how it can fail to speak A2A at all.
+//! Errors of an agent, and responses that are not A2A.
 //!
-//! Codes are decoded with the dialect: -32006 to -32011 mean different things in different versions. Not here: what a
-//! client is told (see `fault`), HTTP and connection failures (see `transport`).
+//! Codes are decoded with the dialect: -32006 to -32011 mean different things in different
+//! versions. Errors for clients are in `fault`, HTTP and connection failures in `transport`.
 
 use super::dialect::Dialect;
 use super::sanitize::{clean, clean_line};
 
-/// Longest error message that is kept, in bytes.
+/// Maximum length of an error message, in bytes.
 const MAX_MESSAGE: usize = 2048;
-/// Longest explanation of what is wrong with an answer, in bytes.
+/// Maximum length of the reason why a response is invalid, in bytes.
 const MAX_WHAT: usize = 100;
 
-/// Why an exchange with an agent gave no event and no task.
+/// The reason why an exchange with an agent returned no event and no task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// The agent answered with an error.
+    /// The agent responded with an error.
     #[error("agent refused with {code}: {message}")]
     Refused {
-        /// The code as it came; of HTTP+JSON the status.
+        /// The code of the response; for HTTP+JSON the status.
         code: i64,
-        /// What that means in the agent's dialect, or what the agent says beside it.
+        /// The meaning of the code in the agent's dialect, or of the reason that the agent adds.
         kind: ErrorKind,
-        /// The agent's words, at most 2 KiB, without control characters.
+        /// The agent's message, at most 2 KiB, without control characters.
         message: String,
     },
-    /// The answer is not A2A. Says what is wrong in at most 100 bytes.
+    /// The response is not A2A. Contains the reason, at most 100 bytes.
     #[error("agent did not answer in A2A: {0}")]
     NotA2a(String),
 }
 
-/// What an A2A error code means (A2A 1.0 §5.4, 0.3 §8).
+/// The meaning of an A2A error code (A2A 1.0 §5.4, 0.3 §8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// No such task, or it has expired, or it belongs to somebody else.
+    /// The task does not exist, has expired, or belongs to another client.
     TaskNotFound,
     /// The task has ended; nothing is left to cancel.
     TaskNotCancelable,
     /// The agent sends no push notifications.
     PushNotSupported,
-    /// The agent does not do this, or not in the state that the task is in.
+    /// The agent does not support the operation, or not in the current state of the task.
     Unsupported,
-    /// The agent does not take, or make, this media type.
+    /// The agent does not support this media type.
     ContentType,
-    /// The agent's own code gave an answer that its server refused.
+    /// The agent's own code returned a response that its server rejected.
     InvalidAgentResponse,
     /// The agent has no extended card.
     ExtendedCard,
-    /// The agent insists on an extension that was not named.
+    /// The agent requires an extension that was not named.
     Extension,
-    /// The agent does not speak the version that was asked for.
+    /// The agent does not support the requested version.
     Version,
     /// The agent does not know the method.
     MethodNotFound,
     /// The agent does not accept the parameters.
     InvalidParams,
-    /// The agent does not see a valid request, or not one for the state that the task is in.
+    /// The agent rejects the request as invalid, or as invalid in the current state of the task.
     InvalidRequest,
-    /// The agent does not know who asks, or does not let it (0.1; later versions say so with the HTTP status).
+    /// The agent does not know the client, or does not allow the request (0.1; later versions use
+    /// the HTTP status).
     NotAuthorized,
-    /// The agent has too much to do, or lacks what it needs for it (0.1).
+    /// The agent is overloaded, or lacks a resource (0.1).
     Busy,
-    /// The agent broke. Whether it did the work is not known.
+    /// The agent failed. It is unknown if it did the work.
     Internal,
     /// A code that the dialect does not know.
     Other,
@@ -76,12 +77,13 @@ impl ErrorKind {
             (-32005, _) => Self::ContentType,
             (-32006, Dialect::V0_3 | Dialect::V1) => Self::InvalidAgentResponse,
             (-32007, Dialect::V0_3 | Dialect::V1) => Self::ExtendedCard,
-            // 0.2 and 0.3 have no -32008 and -32009: only a 1.0 server that was called the old way says them.
+            // 0.2 and 0.3 have no -32008 and -32009: only a 1.0 server that was called in the old
+            // form returns them.
             (-32008, Dialect::V0_3 | Dialect::V1) => Self::Extension,
             (-32009, Dialect::V0_3 | Dialect::V1) => Self::Version,
             (-32006, Dialect::V0_1) => Self::Unsupported,
             (-32007 | -32008, Dialect::V0_1) => Self::NotAuthorized,
-            // The task is not in a state for this.
+            // The task is in the wrong state.
             (-32009, Dialect::V0_1) => Self::InvalidRequest,
             (-32010 | -32011, Dialect::V0_1) => Self::Busy,
             (-32600 | -32700, _) => Self::InvalidRequest,
@@ -94,7 +96,7 @@ impl ErrorKind {
 }
 
 impl ErrorKind {
-    /// What a reason of A2A 1.0 means, where it is one.
+    /// Returns the meaning of a reason of A2A 1.0; `None` if it is unknown.
     pub(super) fn of_reason(reason: &str) -> Option<Self> {
         Some(match reason {
             "TASK_NOT_FOUND" => Self::TaskNotFound,
@@ -112,9 +114,11 @@ impl ErrorKind {
 }
 
 impl AgentError {
-    /// Whether the agent surely did nothing, so that asking again in another dialect is safe.
+    /// Returns true if the agent certainly did nothing, so that a repetition in another dialect is
+    /// safe.
     ///
-    /// True only of an unknown method and of a version that is not spoken; a send may have run in every other case.
+    /// True only for an unknown method and for an unsupported version; a send may have run in every
+    /// other case.
     pub fn proves_not_executed(&self) -> bool {
         match self {
             Self::Refused { kind, .. } => matches!(kind, ErrorKind::MethodNotFound | ErrorKind::Version),

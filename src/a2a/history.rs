@@ -1,7 +1,7 @@
-//! The messages of a task so far, kept as the agent wrote them.
+//! The messages of a task so far, exactly as the agent wrote them.
 //!
-//! A history can be most of an answer and is hardly ever needed, so it is taken apart only for whoever asks.
-//! Not here: whether the answer around it is sound JSON (the reader sees to that).
+//! A history can be most of a response and is hardly ever needed, so it is parsed only on demand.
+//! The reader checks that the response around it is valid JSON.
 
 use serde_json::value::RawValue;
 
@@ -9,34 +9,34 @@ use super::decode::MessageIn;
 use super::lenient::{LenientList, LenientObject};
 use super::model::{Message, Role};
 
-/// The messages of a task so far, as far as the agent gives them.
+/// The messages of a task so far, as far as the agent sends them.
 #[derive(Debug, Clone, Default)]
 pub struct TaskHistory(Option<Box<RawValue>>);
 
 impl TaskHistory {
-    /// Keeps what an agent gave; anything but a list reads as no message.
+    /// Keeps the agent's value; anything but a list is read as an empty one.
     pub(super) fn new(raw: Option<Box<RawValue>>) -> Self {
         Self(raw.filter(|raw| raw.get().starts_with('[')))
     }
 
-    /// The messages, oldest first. Reads all of them each time.
+    /// Returns the messages, oldest first. Parses all of them on each call.
     pub fn messages(&self) -> Vec<Message> {
         let list = self.0.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
         let list: LenientList<LenientObject<MessageIn>> = list.unwrap_or_default();
         list.items().filter_map(|message| message.0).map(Message::from).collect()
     }
 
-    /// The messages as the agent wrote them, to be written again.
+    /// Returns the messages as the agent wrote them, to be encoded again.
     pub(super) fn raw(&self) -> Option<&RawValue> {
         self.0.as_deref()
     }
 
-    /// How long it is, in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |raw| raw.get().len())
     }
 
-    /// What the agent said last, if it said anything. Reads all messages each time.
+    /// Returns the agent's last message, if there is one. Parses all messages on each call.
     pub fn last_agent_message(&self) -> Option<Message> {
         self.messages().into_iter().rfind(|message| message.role == Role::Agent)
     }

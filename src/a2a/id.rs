@@ -1,8 +1,6 @@
-//! Ids that whoever asks makes: of messages, and in A2A 0.1 of tasks.
-//!
-//! Not here: where the random bytes come from, ids that an agent makes.
+//! Ids that clients generate: of messages, and in A2A 0.1 of tasks.
 
-/// A version 4 UUID from random bytes.
+/// Returns a version 4 UUID from random bytes.
 pub fn uuid(random: [u8; 16]) -> String {
     let bits = (u128::from_be_bytes(random) & !(0xF000_u128 << 64) & !(0xC000_u128 << 48))
         | (0x4000_u128 << 64)
@@ -18,7 +16,7 @@ pub fn uuid(random: [u8; 16]) -> String {
     out
 }
 
-/// The hexadecimal digit of a number below 16.
+/// Returns the hexadecimal digit of a number below 16.
 fn digit(number: u8) -> char {
     char::from(if number < 10 { b'0' + number } else { b'a' + (number - 10) })
 }

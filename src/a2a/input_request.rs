@@ -1,10 +1,11 @@
-//! What an agent asks: which question it is, and how the agent wants it put.
+//! The question of an agent: its identity, and the form in which the agent wants it asked.
 //!
-//! A question is its words, its parts and the state of its task, never its time or the id of its message: agents write both anew each
-//! time that they are asked. A question without a message is what its task made last. How to ask stands in the metadata of
-//! the status message (`mcp.inputKey`, `mcp.requestedSchema`, `mcp.inputRequests`) or in a data part of it; it is read leniently:
-//! what is malformed reads as absent. Not here: how a client is asked (see `bridge::question`), which questions were answered (see
-//! `tasks`).
+//! A question is its text, its parts and the state of its task, never its time or the id of its
+//! message: agents make both anew each time they ask. A question without a message is the last
+//! artifact of its task. Its form is in the metadata of the status message (`mcp.inputKey`,
+//! `mcp.requestedSchema`, `mcp.inputRequests`) or in a data part of it; it is read leniently:
+//! malformed members read as absent. Elicitations are in `bridge::elicitation`, accepted answers in
+//! `tasks`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,36 +19,37 @@ use super::answer::{AnswerForm, framework_inputs};
 use super::legacy_parts::members;
 use super::model::{Artifact, Message, Part, PartBody, Task, TaskState, TaskStatus};
 
-/// Most questions that an agent may ask at once.
+/// Maximum number of inputs in one question.
 pub(super) const MAX_INPUTS: usize = 16;
-/// Longest key of a question, in bytes.
+/// Maximum length of a question's key, in bytes.
 const LONGEST_KEY: usize = 128;
-/// Longest schema that is taken from an agent, in bytes.
+/// Maximum length of an agent's schema, in bytes.
 const LONGEST_SCHEMA: usize = 64 * 1024;
-/// Bytes of an artifact by which it is told from the next one, when it is a question.
+/// Bytes of an artifact that count for the identity of a question.
 const LONGEST_ARTIFACT: usize = 64 * 1024;
-/// How members of metadata begin that say how to ask.
+/// Prefix of the metadata members that give the form of a question.
 const PREFIX: &str = "mcp.";
 
-/// Which question is open: the same for the same question of the same task, on every replica.
+/// The identity of an open question: the same for the same question of the same task, on every
+/// replica.
 ///
-/// An agent may ask the same words again once they were answered. The round tells such questions apart: it is how often the words
-/// were answered before, as far as that is known, modulo 256.
+/// An agent may ask the same question again once it was answered. The round distinguishes these: it
+/// is the number of earlier answers to the same content, as far as that is known, modulo 256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// The fingerprint as bytes.
+    /// Returns the fingerprint as bytes.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// The fingerprint from its bytes.
+    /// Reads the fingerprint from its bytes.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The fingerprint in 32 hexadecimal digits. The first two are the round.
+    /// Returns the fingerprint in 32 hexadecimal digits. The first two are the round.
     pub fn hex(self) -> String {
         let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
         digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
@@ -59,7 +61,7 @@ impl Fingerprint {
         round
     }
 
-    /// Returns the same question as it is asked in another round.
+    /// Returns the same question in another round.
     #[must_use]
     pub fn in_round(self, round: u8) -> Self {
         let Self(mut bytes) = self;
@@ -69,7 +71,7 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// Returns whether both ask the same, in the same round or not.
+    /// Returns true if both have the same content, in the same round or not.
     pub fn asks_same(self, other: Self) -> bool {
         self.in_round(0) == other.in_round(0)
     }
@@ -81,13 +83,14 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What a question asks, without the task that it is of: small, so that it can be kept beside the question.
+/// The content of a question, independent of its task: small, so that it can be stored with the
+/// question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content([u8; 16]);
 
 impl Content {
-    /// Reads what is asked in this state by a message, or by the artifact that was made last if there is none. Returns `None`
-    /// unless the task is interrupted.
+    /// Reads the content from a message in this state, or from the last artifact if there is none.
+    /// Returns `None` unless the task is interrupted.
     pub fn of(state: TaskState, message: Option<&Message>, artifact: Option<&Artifact>) -> Option<Self> {
         if !state.is_interrupted() {
             return None;
@@ -102,7 +105,7 @@ impl Content {
         Some(Self(pieces.digest()))
     }
 
-    /// Returns which question of this task it is, in the first round.
+    /// Returns the fingerprint of the question in this task, in the first round.
     pub fn fingerprint(self, task_id: &str) -> Fingerprint {
         let mut pieces = Pieces::default();
         pieces.add(task_id);
@@ -111,15 +114,16 @@ impl Content {
     }
 }
 
-/// Which question of the task is open, in the first round; `None` unless the task is interrupted.
+/// Returns the fingerprint of the task's open question, in the first round; `None` unless the task
+/// is interrupted.
 pub fn fingerprint(task: &Task) -> Option<Fingerprint> {
     let status = &task.status;
     let content = Content::of(status.state, status.message.as_ref(), task.artifacts.last());
     content.map(|content| content.fingerprint(&task.id))
 }
 
-/// Returns what tells this very status of an agent from any other: the id of its message and its time, if it has any of them. No
-/// question is another one because of it.
+/// Returns a digest that distinguishes this status of an agent from any other: the id of its
+/// message and its time, if it has either. It is not part of the question's identity.
 pub fn stamp_of(status: &TaskStatus) -> Option<[u8; 16]> {
     let id = status.message.as_ref().and_then(|message| message.message_id.as_deref());
     let time = status.timestamp.as_deref();
@@ -132,7 +136,7 @@ pub fn stamp_of(status: &TaskStatus) -> Option<[u8; 16]> {
     Some(pieces.digest())
 }
 
-/// Pieces of text, each with its length: no two lists of pieces are the same bytes.
+/// Pieces of text, each with its length: no two lists of pieces have the same bytes.
 #[derive(Default)]
 struct Pieces(Sha256);
 
@@ -142,7 +146,8 @@ impl Pieces {
         self.0.update(piece);
     }
 
-    /// Adds the parts of a message, and what its metadata says about how to ask. The rest of it may be a time.
+    /// Adds the parts of a message, and the members of its metadata that give the form. Other
+    /// members may contain a time.
     fn add_message(&mut self, message: &Message) {
         self.add("message");
         for part in &message.parts {
@@ -157,8 +162,8 @@ impl Pieces {
         }
     }
 
-    /// Adds what an artifact shows, but not its id, which some agents make anew each time. The beginning of a large one must do.
-    /// Text is joined: a stream cuts it anywhere.
+    /// Adds the content of an artifact, but not its id, which some agents make anew each time. The
+    /// beginning of a large one is enough. Text is joined: a stream splits it anywhere.
     fn add_artifact(&mut self, artifact: &Artifact) {
         self.add("artifact");
         let (mut text, mut room) = (String::new(), LONGEST_ARTIFACT);
@@ -202,14 +207,16 @@ fn content(part: &Part) -> (&'static str, String) {
     }
 }
 
-/// The same JSON for the same value: without white space, members sorted by name. What cannot be read stays as it is.
+/// Returns the same JSON for the same value: without white space, members sorted by name. Invalid
+/// JSON stays unchanged.
 pub(crate) fn canonical(json: &RawValue) -> String {
     let value: Option<Value> = serde_json::from_str(json.get()).ok();
     let sorted = value.and_then(|value| serde_json::to_string(&CanonicalJson(&value)).ok());
     sorted.unwrap_or_else(|| json.get().to_owned())
 }
 
-/// Sorts members itself: whether a tree keeps them sorted depends on what else is built into the program.
+/// A serializer that sorts members itself: the order of a tree depends on the features of other
+/// dependencies.
 struct CanonicalJson<'a>(&'a Value);
 
 impl Serialize for CanonicalJson<'_> {
@@ -228,31 +235,32 @@ impl Serialize for CanonicalJson<'_> {
     }
 }
 
-/// How an agent wants its question put. Everything is optional.
+/// An agent's wishes for the form of its question. Everything is optional.
 #[derive(Debug, Clone, Default)]
 pub struct InputHints {
-    /// The key under which the answer is to come.
+    /// The key of the answer.
     pub key: Option<String>,
-    /// JSON Schema of the answer: an object, not judged yet.
+    /// JSON Schema of the answer: an object, not validated yet.
     pub schema: Option<Box<RawValue>>,
-    /// Several questions at once.
+    /// Several inputs in one question.
     pub inputs: Vec<InputItem>,
 }
 
-/// One of several questions.
+/// One input of a question.
 #[derive(Debug, Clone)]
 pub struct InputItem {
-    /// The key under which its answer is to come; empty if the agent names none.
+    /// The key of its answer; empty if the agent names none.
     pub key: String,
     /// The question in words.
     pub message: Option<String>,
-    /// JSON Schema of the answer: an object, not judged yet.
+    /// JSON Schema of the answer: an object, not validated yet.
     pub schema: Option<Box<RawValue>>,
-    /// The form in which the agent takes the answer.
+    /// The form in which the agent accepts the answer.
     pub form: AnswerForm,
 }
 
-/// What a status message says about how to ask. The metadata goes before data parts, and earlier ones before later ones.
+/// Reads the form of a question from a status message. The metadata has priority over data parts,
+/// and earlier parts over later ones.
 pub fn wording(message: &Message) -> InputHints {
     let mut wording = InputHints::default();
     if let Some(metadata) = &message.metadata {
@@ -273,7 +281,7 @@ pub fn wording(message: &Message) -> InputHints {
     wording
 }
 
-/// Returns whether data says how to ask, and is no data of the question.
+/// Returns true if data gives the form of a question, and is not content of the question.
 pub(crate) fn is_wording(data: &RawValue) -> bool {
     let members = members(data);
     let mut wording = InputHints::default();
@@ -282,7 +290,7 @@ pub(crate) fn is_wording(data: &RawValue) -> bool {
 }
 
 impl InputHints {
-    /// Takes what is not known yet from an object; `bare`: its members need no prefix.
+    /// Adds members that are still unset from an object; if `bare`, they need no prefix.
     fn merge(&mut self, object: &[(String, &RawValue)], bare: bool) {
         let member = |name: &str| {
             let prefixed = object.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(name));
@@ -330,7 +338,7 @@ fn schema(json: &RawValue) -> Option<Box<RawValue>> {
     fits.then(|| json.to_owned())
 }
 
-/// Whether an object is a JSON Schema of objects, and not just data.
+/// Returns true if an object is a JSON Schema of objects, and not only data.
 fn is_schema(object: &[(String, &RawValue)]) -> bool {
     let has = |name: &str, fits: fn(&str) -> bool| {
         object.iter().any(|(known, json)| known == name && fits(json.get()))

@@ -1,8 +1,10 @@
-//! What all versions before A2A 1.0 write alike: parts, and how a webhook is proven; and what 1.0 has and they have not.
+//! The common wire format of all versions before A2A 1.0: parts, and the authentication of
+//! webhooks; and the features of 1.0 that they lack.
 //!
-//! Two things of 1.0 have no place there and travel in a part's metadata: `data` that is no object is wrapped as
-//! `{"value":…}` and marked `data_part_compat`, as the official SDK does; the name and media type of text and data.
-//! Not here: what is around a part (see `v0_1`, `v0_3`), reading (see `read`).
+//! Two features of 1.0 have no member there and travel in a part's metadata: `data` that is not an
+//! object is wrapped as `{"value":…}` and marked `data_part_compat`, as the official SDK does; the
+//! name and media type of text and data. The messages around parts are in `v0_1` and `v0_3`,
+//! decoding in `decode`.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
@@ -10,10 +12,10 @@ use serde_json::value::RawValue;
 use super::lenient::LenientMap;
 use super::model::{Part, PartBody};
 
-/// Marks a data part whose value is wrapped.
+/// Mark of a data part with a wrapped value.
 pub(crate) const WRAPPED: &str = "data_part_compat";
 
-/// What an agent is to prove its pushes with.
+/// The authentication of an agent's pushes.
 #[derive(serde::Serialize)]
 pub(super) struct PushAuthentication<'a> {
     schemes: [&'static str; 1],
@@ -29,7 +31,7 @@ impl<'a> PushAuthentication<'a> {
 /// The parts of a message.
 pub(super) struct LegacyParts<'a> {
     pub(super) parts: &'a [Part],
-    /// The member that says what a part is.
+    /// The name of the member with the kind of a part.
     pub(super) tag: &'static str,
 }
 
@@ -114,7 +116,7 @@ fn file<M: SerializeMap>(map: &mut M, part: &Part, member: &str, content: &str) 
     map.serialize_entry("file", &file)
 }
 
-/// Writes the members of a part that no version knows.
+/// Encodes the members of a part of an unknown kind.
 fn unknown<M: SerializeMap>(mut map: M, json: &RawValue) -> Result<M::Ok, M::Error> {
     for (name, value) in members(json) {
         map.serialize_entry(&name, value)?;
@@ -122,13 +124,13 @@ fn unknown<M: SerializeMap>(mut map: M, json: &RawValue) -> Result<M::Ok, M::Err
     map.end()
 }
 
-/// The members of a JSON object, in their order; none, if it is none.
+/// Returns the members of a JSON object, in their order; none if it is not an object.
 pub(crate) fn members(json: &RawValue) -> Vec<(String, &RawValue)> {
     let LenientMap(members) = serde_json::from_str(json.get()).unwrap_or_default();
     members.unwrap_or_default()
 }
 
-/// The metadata of a part: what was given, and what has no other place.
+/// The metadata of a part: the given one, and the members without a place of their own.
 struct LegacyMetadata<'a> {
     given: Option<&'a RawValue>,
     wrapped: bool,

@@ -1,7 +1,7 @@
-//! Reading what an agent wrote without falling over it: a member of the wrong type reads as absent.
+//! Lenient readers of an agent's JSON: a member of the wrong type reads as absent.
 //!
-//! Each type here reads any JSON value in one pass and keeps it only if it is what it should be, so one odd member never
-//! costs the rest of an answer. Not here: which members there are.
+//! Each type here reads any JSON value in one pass and keeps it only if it has the expected type,
+//! so that one invalid member never loses the rest of a response.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Writes the visitor methods of the JSON types that read as absent.
+/// Defines the visitor methods of the JSON types that read as absent.
 macro_rules! absent {
     (bool) => { fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> { Ok(Self::Value::default()) } };
     (text) => { fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> { Ok(Self::Value::default()) } };
@@ -45,12 +45,12 @@ pub(crate) use absent;
 pub(crate) struct LenientString(pub(crate) Option<String>);
 
 impl LenientString {
-    /// The string, unless it is empty: agents print `""` for "absent".
+    /// Returns the string, unless it is empty: agents write `""` for "absent".
     pub(crate) fn filled(self) -> Option<String> {
         self.0.filter(|text| !text.is_empty())
     }
 
-    /// Whether there is a string, and it is not empty.
+    /// Returns true if there is a non-empty string.
     pub(crate) fn is_filled(&self) -> bool {
         self.0.as_ref().is_some_and(|text| !text.is_empty())
     }
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for LenientString {
     }
 }
 
-/// A version: a string, or the number that a careless writer makes of it (`0.3`).
+/// A version: a string, or the number that some agents write (`0.3`).
 #[derive(Debug, Default)]
 pub(crate) struct VersionText(pub(crate) Option<String>);
 
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for VersionText {
 pub(crate) struct LenientBool(pub(crate) Option<bool>);
 
 impl LenientBool {
-    /// Whether it says `true`.
+    /// Returns true if the value is `true`.
     pub(crate) fn is_set(self) -> bool {
         self.0 == Some(true)
     }
@@ -122,7 +122,7 @@ impl<'de> Deserialize<'de> for LenientBool {
     }
 }
 
-/// A whole number, also if it is written as a float; anything else reads as absent.
+/// An integer, also if it is written as a float; anything else reads as absent.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct LenientInteger(pub(crate) Option<i64>);
 
@@ -139,7 +139,7 @@ impl<'de> Deserialize<'de> for LenientInteger {
                 Ok(LenientInteger(i64::try_from(number).ok()))
             }
             fn visit_f64<E>(self, number: f64) -> Result<LenientInteger, E> {
-                // Beyond 2^53 a float is not a number that somebody meant.
+                // Beyond 2^53 a float is no exact integer.
                 let meant = number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0;
                 Ok(LenientInteger(meant.then_some(number as i64)))
             }
@@ -177,12 +177,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientObject<T> {
 pub(crate) struct LenientList<T>(pub(crate) Option<Vec<T>>);
 
 impl<T> LenientList<T> {
-    /// What is in the list; nothing, if there is none.
+    /// Returns the items of the list; none if there is no list.
     pub(crate) fn items(self) -> impl Iterator<Item = T> {
         self.0.unwrap_or_default().into_iter()
     }
 
-    /// Whether there is a list with something in it.
+    /// Returns true if there is a non-empty list.
     pub(crate) fn is_filled(&self) -> bool {
         self.0.as_ref().is_some_and(|list| !list.is_empty())
     }
@@ -212,7 +212,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientList<T> {
     }
 }
 
-/// The members of an object whose names are not known beforehand, in their order; anything else reads as absent.
+/// The members of an object with unknown names, in their order; anything else reads as absent.
 #[derive(Debug)]
 pub(crate) struct LenientMap<T>(pub(crate) Option<Vec<(String, T)>>);
 
@@ -240,7 +240,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientMap<T> {
     }
 }
 
-/// `raw`, if it is an object.
+/// Returns `raw` if it is an object.
 pub(crate) fn object(raw: Option<Box<RawValue>>) -> Option<Box<RawValue>> {
     raw.filter(|raw| raw.get().starts_with('{'))
 }

@@ -1,8 +1,9 @@
-//! The agent's language: A2A, every version, as one vocabulary.
+//! The protocol of the agents: A2A, every version, in one model.
 //!
-//! Pure: no I/O, no clock, no randomness. The canonical model is shaped like A2A 1.0; every other version is a codec at
-//! the edge. Nothing outside this folder asks which version an agent speaks beyond handing a [`Dialect`] back in.
-//! Not here: MCP, what a tool call becomes (see `bridge`), fetching anything.
+//! Pure: no I/O, no clock, no randomness. The canonical model is shaped like A2A 1.0; every other
+//! version is a codec at the edge. Code outside this folder does not depend on the version of an
+//! agent; it only passes a [`Dialect`] back in. Out of scope: MCP, the mapping of tool calls (see
+//! `bridge`), fetching.
 
 mod answer;
 mod artifacts;

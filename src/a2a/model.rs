@@ -1,46 +1,47 @@
-//! The canonical A2A model, shaped like A2A 1.0 and told apart by presence.
+//! The canonical A2A model, shaped like A2A 1.0, with variants distinguished by the members
+//! present.
 //!
-//! Not here: any wire form (see the codecs `v0_1`, `v0_3` and `v1`), the Agent Card (see `card`).
+//! The wire formats are in the codecs `v0_1`, `v0_3` and `v1`, the Agent Card in `card`.
 
 use serde_json::value::RawValue;
 
 use super::error::AgentError;
 use super::history::TaskHistory;
 
-/// Who wrote a message (A2A 1.0 `Role`).
+/// The author of a message (A2A 1.0 `Role`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The side that asks: here, the gateway on behalf of a client.
+    /// The client side: here, the gateway on behalf of a client.
     User,
-    /// The side that answers.
+    /// The agent.
     Agent,
 }
 
-/// Where a task stands (A2A 1.0 `TaskState`).
+/// The state of a task (A2A 1.0 `TaskState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskState {
-    /// Received, not begun.
+    /// Received, not started.
     Submitted,
-    /// Being worked on.
+    /// Work in progress.
     Working,
     /// The agent waits for an answer to the question in the status message.
     InputRequired,
-    /// The agent waits for an authorization that is given elsewhere.
+    /// The agent waits for an authorization outside of the protocol.
     AuthRequired,
-    /// Done, well.
+    /// Completed.
     Completed,
-    /// Done, badly.
+    /// Failed.
     Failed,
-    /// Stopped on request.
+    /// Cancelled on request.
     Canceled,
-    /// Refused by the agent.
+    /// Rejected by the agent.
     Rejected,
-    /// Unspecified, `unknown`, or a word that no version knows.
+    /// Unspecified, `unknown`, or an unknown word.
     Unknown,
 }
 
 impl TaskState {
-    /// Whether the task will never change again.
+    /// Returns true if the task never changes again.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Canceled | Self::Rejected => true,
@@ -50,7 +51,8 @@ impl TaskState {
         }
     }
 
-    /// Reads a state as any version writes it: in any case, with `_` or `-`, with or without `TASK_STATE_`.
+    /// Reads a state in the form of any version: in any case, with `_` or `-`, with or without
+    /// `TASK_STATE_`.
     pub fn from_wire(word: &str) -> Self {
         const PREFIX: &str = "TASK_STATE_";
         let word = match word.split_at_checked(PREFIX.len()) {
@@ -71,12 +73,12 @@ impl TaskState {
         }
     }
 
-    /// Whether the agent waits for somebody: a question or an authorization is open.
+    /// Returns true if the agent waits for a user: a question or an authorization is open.
     pub fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
 
-    /// The word for people and models: lower case with hyphens, as in A2A 0.3.
+    /// Returns the word for people and models: lower case with hyphens, as in A2A 0.3.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Submitted => "submitted",
@@ -92,18 +94,18 @@ impl TaskState {
     }
 }
 
-/// What a part carries.
+/// The content of a part.
 #[derive(Debug, Clone)]
 pub enum PartBody {
     /// Text.
     Text(String),
-    /// Bytes, still base64 as they came (any alphabet, padded or not).
+    /// Bytes, still in the base64 of the agent (any alphabet, padded or not).
     Raw(String),
-    /// A link; the gateway never follows it.
+    /// A link; the gateway never fetches it.
     Url(String),
     /// Any JSON value, `null` included, byte for byte.
     Data(Box<RawValue>),
-    /// A part of a kind that no version knows, as it came.
+    /// A part of an unknown kind, unchanged.
     Unknown(Box<RawValue>),
 }
 
@@ -112,16 +114,16 @@ pub enum PartBody {
 pub struct Part {
     /// The content itself.
     pub body: PartBody,
-    /// Name of the file, where it has one.
+    /// Name of the file, if given.
     pub filename: Option<String>,
-    /// Media type, where it is given.
+    /// Media type, if given.
     pub media_type: Option<String>,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }
 
 impl Part {
-    /// A part that carries `body` and nothing else.
+    /// Creates a part that has only `body`.
     pub fn new(body: PartBody) -> Self {
         Self { body, filename: None, media_type: None, metadata: None }
     }
@@ -138,7 +140,7 @@ impl Part {
 }
 
 impl Part {
-    /// Returns how many bytes its content and its metadata have.
+    /// Returns the size of content and metadata in bytes.
     pub fn bytes(&self) -> usize {
         let beside = self.metadata.as_ref().map_or(0, |json| json.get().len());
         beside
@@ -187,113 +189,113 @@ fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<bool
     Ok(Some(raw.get() == "true"))
 }
 
-/// One turn of a conversation (A2A 1.0 `Message`).
+/// One message of a conversation (A2A 1.0 `Message`).
 #[derive(Debug, Clone)]
 pub struct Message {
-    /// Id that the writer gave the message; absent in A2A 0.1.
+    /// Id that the author gave the message; absent in A2A 0.1.
     pub message_id: Option<String>,
-    /// Who wrote it.
+    /// The author.
     pub role: Role,
-    /// Its content.
+    /// The content.
     pub parts: Vec<Part>,
-    /// Task that it belongs to or continues.
+    /// Id of the task that the message belongs to or continues.
     pub task_id: Option<String>,
-    /// Conversation that it belongs to.
+    /// Id of the conversation.
     pub context_id: Option<String>,
-    /// Finished tasks that it refers to.
+    /// Ids of finished tasks to which the message refers.
     pub reference_task_ids: Vec<String>,
-    /// URIs of extensions that contributed to it.
+    /// URIs of the extensions that contributed to the message.
     pub extensions: Vec<String>,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }
 
-/// The state of a task with the words that go with it (A2A 1.0 `TaskStatus`).
+/// The state of a task with its message (A2A 1.0 `TaskStatus`).
 #[derive(Debug, Clone)]
 pub struct TaskStatus {
-    /// Where the task stands.
+    /// The state.
     pub state: TaskState,
-    /// What the agent says about it; the open question, when the task is interrupted.
+    /// The agent's message; the open question if the task is interrupted.
     pub message: Option<Message>,
-    /// When, as the agent wrote it.
+    /// The time, as the agent wrote it.
     pub timestamp: Option<String>,
 }
 
-/// Something that a task made (A2A 1.0 `Artifact`).
+/// An output of a task (A2A 1.0 `Artifact`).
 #[derive(Debug, Clone)]
 pub struct Artifact {
-    /// Its key within the task.
+    /// Key within the task.
     pub artifact_id: String,
-    /// Its name.
+    /// Name.
     pub name: Option<String>,
-    /// What it is.
+    /// Description.
     pub description: Option<String>,
-    /// Its content.
+    /// The content.
     pub parts: Vec<Part>,
-    /// URIs of extensions that contributed to it.
+    /// URIs of the extensions that contributed to the artifact.
     pub extensions: Vec<String>,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }
 
-/// A piece of work at an agent (A2A 1.0 `Task`).
+/// A task at an agent (A2A 1.0 `Task`).
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// The agent's id of it. Never shown to a client.
+    /// The agent's id of the task. Never shown to a client.
     pub id: String,
-    /// The conversation that it belongs to.
+    /// Id of the conversation.
     pub context_id: Option<String>,
-    /// Where it stands.
+    /// The status.
     pub status: TaskStatus,
-    /// What it made so far.
+    /// Artifacts so far.
     pub artifacts: Vec<Artifact>,
-    /// Messages so far, as far as the agent gives them.
+    /// Messages so far, as far as the agent sends them.
     pub history: TaskHistory,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }
 
-/// One thing that an agent says: an event of a stream, or the whole answer of a plain call.
+/// An event of a stream, or the whole response of a plain call.
 #[derive(Debug, Clone)]
 pub enum StreamResponse {
-    /// The task as it stands; replaces what was known.
+    /// The current task; replaces all earlier data.
     Task(Task),
-    /// The answer of an agent that made no task; ends the exchange.
+    /// The response of an agent that made no task; ends the exchange.
     Message(Message),
-    /// The task moved on.
+    /// A change of the status.
     Status {
-        /// Which task.
+        /// Id of the task.
         task_id: Option<String>,
-        /// Its conversation.
+        /// Id of the conversation.
         context_id: Option<String>,
-        /// Where it stands now.
+        /// The current status.
         status: TaskStatus,
-        /// Whether the agent says that this is the last event (A2A 0.x `final`).
+        /// True if the agent marks this as the last event (A2A 0.x `final`).
         last: bool,
         /// Metadata as a JSON object, byte for byte.
         metadata: Option<Box<RawValue>>,
     },
-    /// The task made something, or more of it.
+    /// An artifact, or a piece of one.
     Artifact {
-        /// Which task.
+        /// Id of the task.
         task_id: Option<String>,
-        /// Its conversation.
+        /// Id of the conversation.
         context_id: Option<String>,
         /// The artifact, or the piece of it.
         artifact: Artifact,
-        /// Whether the parts are added to what is there (else they replace it).
+        /// True if the parts are added to the existing ones, false if they replace them.
         append: bool,
-        /// Whether the agent says that the artifact is whole now. A hint only.
+        /// True if the agent marks the artifact as complete. A hint only.
         last_chunk: bool,
         /// Metadata as a JSON object, byte for byte.
         metadata: Option<Box<RawValue>>,
     },
-    /// An event of a kind that no version knows; passed over, never an error.
+    /// An event of an unknown kind; ignored, never an error.
     Unknown,
 }
 
 impl StreamResponse {
-    /// The task that this is.
+    /// Returns the task in this response.
     pub(super) fn into_task(self) -> Result<Task, AgentError> {
         match self {
             Self::Task(task) => Ok(task),

@@ -1,23 +1,24 @@
-//! Asking an agent whose card shows no version which dialect it speaks, without starting anything.
+//! Detects the dialect of an agent with a card that shows no version, without starting a task.
 //!
-//! The questions are sends without a message, which every known server refuses before it does anything; how it refuses
-//! tells the dialect. Not here: asking, remembering the outcome, cards that do show a version (see `card`).
+//! The probes are sends without a message, which every known server rejects before it does
+//! anything; the form of the error reveals the dialect. Cards that show a version are handled in
+//! `card`.
 
 use serde::Deserialize;
 
 use super::depth::{MAX_DEPTH, depth_within};
 use super::lenient::{LenientInteger, LenientObject};
 
-/// One question to an agent, asked by POST of [`Question::body`] to the card's URL, without `A2A-Version`.
+/// One probe, sent by POST of [`ProbeRequest::body`] to the card's URL, without `A2A-Version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeRequest {
-    /// A2A 0.2 and 0.3: `message/send`. Ask this one first.
+    /// A2A 0.2 and 0.3: `message/send`. Send this one first.
     MessageSend,
-    /// A2A 0.1: `tasks/send`. Ask only after [`Verdict::AskTasksSend`].
+    /// A2A 0.1: `tasks/send`. Send only after [`ProbeOutcome::AskTasksSend`].
     TasksSend,
 }
 
-/// What an answer shows.
+/// The result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeOutcome {
     /// A2A 0.2 or 0.3.
@@ -26,14 +27,14 @@ pub enum ProbeOutcome {
     V1,
     /// A2A 0.1.
     V0_1,
-    /// Not decided yet: ask [`Question::TasksSend`].
+    /// Not decided yet: send [`ProbeRequest::TasksSend`].
     AskTasksSend,
-    /// The answer shows nothing; it must not be remembered.
+    /// The response shows nothing; do not store this outcome.
     Undecided,
 }
 
 impl ProbeRequest {
-    /// The JSON-RPC request.
+    /// Returns the JSON-RPC request.
     pub fn body(self) -> &'static [u8] {
         match self {
             Self::MessageSend => br#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}"#,
@@ -41,15 +42,17 @@ impl ProbeRequest {
         }
     }
 
-    /// Reads the answer to this question: its HTTP status and body.
+    /// Evaluates the response to this probe: its HTTP status and body.
     pub fn verdict(self, status: u16, body: &[u8]) -> ProbeOutcome {
-        // Everything else comes from whatever stands before the agent: authentication, limits, a broken backend.
+        // Any other status comes from a component before the agent: authentication, limits, a
+        // broken backend.
         if !matches!(status, 200..=299 | 400 | 404 | 422) {
             return ProbeOutcome::Undecided;
         }
         match (self, code(body), status) {
             (Self::MessageSend, Some(-32602 | -32603), _) => ProbeOutcome::Slash,
-            // The Python reference server of 0.1 refuses every unknown method so, with this status.
+            // The Python reference server of 0.1 rejects every unknown method in this way, with
+            // this status.
             (Self::MessageSend, Some(-32600), 400) => ProbeOutcome::V0_1,
             (Self::MessageSend, Some(-32600), _) => ProbeOutcome::Slash,
             (Self::MessageSend, Some(-32009), _) => ProbeOutcome::V1,
@@ -73,7 +76,7 @@ struct ErrorIn {
     code: LenientInteger,
 }
 
-/// The code of a JSON-RPC error, if that is what the body is.
+/// Returns the code of a JSON-RPC error, if the body is one.
 fn code(body: &[u8]) -> Option<i64> {
     if !depth_within(body, MAX_DEPTH) {
         return None;

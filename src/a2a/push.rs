@@ -1,8 +1,8 @@
-//! Push notifications of every version: where an agent is to send them, whether one is genuine, and what it is about.
+//! Push notifications of every version: registration, verification, and their task.
 //!
-//! A push is a hint: it says that there is something to ask about, and `GetTask` says what. So of its body only the task id is
-//! read, and one that comes twice, late or made up costs a question and changes nothing.
-//! Not here: the requests (see `dialect`), receiving, whose address it is, asking.
+//! A push is a hint to call `GetTask`, which returns the actual state. So of its body only the task
+//! id is read, and a push that is repeated, late or forged costs one request and changes nothing.
+//! The requests are in `dialect`.
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -13,39 +13,40 @@ use sha2::{Digest as _, Sha256};
 use super::depth::{MAX_DEPTH, depth_within};
 use super::lenient::{LenientObject, LenientString};
 
-/// Largest push that is read, in bytes.
+/// Maximum size of a push, in bytes.
 pub const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;
-/// Where agents put the token that they were given.
+/// The header in which agents send the token of the registration.
 pub const PUSH_TOKEN: &str = "x-a2a-notification-token";
 
-/// Longest validation token that is echoed, in characters.
+/// Maximum length of a validation token that is echoed, in characters.
 const MAX_ECHO: usize = 512;
 
-/// Where an agent is to send what it has to say about a task. Not to be printed: there are secrets in it.
+/// The webhook to which an agent sends events of a task. Not printable: it contains secrets.
 #[derive(Clone, Copy)]
 pub struct PushNotificationConfig<'a> {
     /// The name of this registration, unique within the task.
     pub id: &'a str,
-    /// The address, which nobody can guess.
+    /// The URL, which is unguessable.
     pub url: &'a str,
-    /// What the agent is to prove itself with: printable, and a secret. It goes out both as the token and as the credentials of
-    /// a `Bearer`, because some agents send only the one and some only the other.
+    /// The credential of the agent: printable, and a secret. It is sent both as the token and as
+    /// the credentials of a `Bearer`, because some agents use only one of them.
     pub token: &'a str,
 }
 
-/// Whether a push proves that it comes from the agent that was given this token.
+/// Returns true if a push proves that it comes from the agent that received this token.
 ///
-/// For requests to the address of the task only: the address is the first proof, and this the second. The token is compared in
-/// a time that does not tell how much of it is right.
+/// For requests to the URL of the task only: the URL is the first proof, the token the second. The
+/// comparison takes a time that does not reveal how much of the token is right.
 ///
-/// A signed JWT (as the samples of 0.1 send, RS256 over a digest of the body) counts, unverified, in place of the token. Its
-/// key would come from wherever the agent says, so it proves no more than the address does; and nothing in the body is
-/// believed, so there is nothing for a signature to protect. One that comes beside a wrong token does not help it.
+/// A signed JWT (as the samples of 0.1 send, RS256 over a digest of the body) is accepted,
+/// unverified, in place of the token. Its key would come from a place that the agent names, so it
+/// proves no more than the URL does; and the body is not trusted, so there is nothing for a
+/// signature to protect. A JWT beside a wrong token does not help.
 pub fn accepts(headers: &HeaderMap, token: &str) -> bool {
     is_proven(headers, token, true)
 }
 
-/// The same without a JWT in place of the token: for pushes whose body is believed.
+/// Checks the token alone, without a JWT in its place: for pushes with a trusted body.
 pub fn matches_token(headers: &HeaderMap, token: &str) -> bool {
     is_proven(headers, token, false)
 }
@@ -67,7 +68,7 @@ fn is_proven(headers: &HeaderMap, token: &str, takes_jwt: bool) -> bool {
     })
 }
 
-/// Digests are compared: where two of them differ says nothing about the texts.
+/// Compares digests: the position of their first difference reveals nothing about the texts.
 fn same(given: &[u8], expected: &str) -> bool {
     Sha256::digest(given) == Sha256::digest(expected)
 }
@@ -80,17 +81,18 @@ fn is_jwt(text: &str) -> bool {
     text.starts_with("eyJ") && text.split('.').count() == 3 && text.split('.').all(base64url)
 }
 
-/// The id of the task that a push is about, whichever version it is in: a task, an event, or one of them in a wrapper.
+/// Returns the id of the task of a push in any version: a task, an event, or one of them in a
+/// wrapper.
 ///
-/// `None` if it does not say, or is no JSON, or larger than [`MAX_PUSH_BYTES`]. Nobody has vouched for the id: compare it with
-/// the task that the address belongs to.
+/// `None` if it has none, is no JSON, or is larger than [`MAX_PUSH_BYTES`]. The id is not verified:
+/// compare it with the task that the URL belongs to.
 pub fn push_task_id(body: &[u8]) -> Option<String> {
     if body.len() > MAX_PUSH_BYTES || !depth_within(body, MAX_DEPTH) {
         return None;
     }
     let LenientObject(said) = serde_json::from_slice::<LenientObject<Box<PushBody>>>(body).ok()?;
     let mut said = said?;
-    // Some send a whole JSON-RPC message; its own id is not a task's.
+    // Some agents send a whole JSON-RPC message; its own id is not a task's.
     let inner = said.result.0.take().or_else(|| said.params.0.take());
     inner.unwrap_or(said).about()
 }
@@ -126,17 +128,18 @@ impl PushBody {
         if let Some(event) = self.status_update.0.or(self.artifact_update.0).or(self.message.0) {
             return event.task_id.filled();
         }
-        // A task, or an event of 0.1; what else has an id is something else.
+        // A task, or an event of 0.1; ids of other objects are not task ids.
         let of_task =
             self.status.is_some() || self.artifact.is_some() || self.kind.0.as_deref() == Some("task");
         self.task_id.filled().or_else(|| self.id.filled().filter(|_| of_task))
     }
 }
 
-/// What to answer an agent of 0.1 that asks with `GET` whether the address is ours: the validation token of the query.
+/// Returns the response to an agent of 0.1 that verifies the URL with `GET`: the validation token
+/// of the query.
 ///
-/// To be sent as `text/plain`. `None` if there is none, or more in it than a token has: nothing that a browser could take for
-/// a page is echoed.
+/// To be sent as `text/plain`. `None` if there is none, or if it has other characters than a token:
+/// text that a browser could read as a page is not echoed.
 pub fn validation_echo(query: &str) -> Option<String> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix("validationToken="))?;
     if value.len() > 3 * MAX_ECHO {

@@ -1,12 +1,13 @@
-//! Text of an agent that people or models will read: what is taken out of it, and where it is cut.
+//! Cleaning and truncation of agent text for people or models.
 //!
-//! Not here: the content that a task made, which passes untouched.
+//! The content of artifacts is not changed.
 
 use std::borrow::Cow;
 use std::str::Chars;
 
-/// Returns `text` without characters that hide or steer (controls, escape sequences of terminals, bidirectional overrides,
-/// zero-width and tag characters), with white space around it removed, cut to at most `max_bytes` bytes of UTF-8.
+/// Returns `text` without characters that hide or steer (controls, escape sequences of terminals,
+/// bidirectional overrides, zero-width and tag characters), with white space around it removed, cut
+/// to at most `max_bytes` bytes of UTF-8.
 ///
 /// Line feeds and tabs stay; carriage returns and line separators become line feeds.
 pub fn clean(text: &str, max_bytes: usize) -> String {
@@ -36,7 +37,7 @@ pub fn clean(text: &str, max_bytes: usize) -> String {
     out
 }
 
-/// Like [`clean`], on one line: line ends and tabs become spaces.
+/// Cleans text like [`clean`], on one line: line ends and tabs become spaces.
 pub(crate) fn clean_line(text: &str, max_bytes: usize) -> String {
     let mut out = clean(text, max_bytes);
     if out.contains(['\n', '\t']) {
@@ -45,7 +46,7 @@ pub(crate) fn clean_line(text: &str, max_bytes: usize) -> String {
     out
 }
 
-/// The same JSON, with what a reader would not see written as escapes: what it says is not changed.
+/// Returns the same JSON, with invisible characters written as escapes: its meaning stays the same.
 pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
     let is_hidden = |c: char| is_invisible(c) || (ends_line(c) && !c.is_ascii());
     if !json.chars().any(is_hidden) {
@@ -63,7 +64,7 @@ pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Skips the rest of an escape sequence, if that is one; otherwise nothing, so that no text is lost.
+/// Skips the rest of an escape sequence, if it is one; otherwise nothing, so that no text is lost.
 fn skip_escape(begin: char, rest: &mut Chars<'_>) {
     let mut ahead = rest.clone();
     let kind = if begin == '\u{9B}' { Some('[') } else { ahead.next() };
@@ -74,7 +75,7 @@ fn skip_escape(begin: char, rest: &mut Chars<'_>) {
                 *rest = ahead;
             }
         }
-        // Titles, links and the like: up to a terminator.
+        // Titles, links and others: up to a terminator.
         Some(']' | 'P' | 'X' | '^' | '_') => {
             match ahead.find(|c| matches!(c, '\u{7}' | '\u{9C}' | '\u{1B}' | '\n')) {
                 Some('\u{7}' | '\u{9C}') => *rest = ahead,
@@ -90,7 +91,7 @@ fn ends_line(c: char) -> bool {
     matches!(c, '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Characters that a reader does not see, or that change how others are seen.
+/// Returns true for characters that are invisible, or that change the display of others.
 fn is_invisible(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control() && !matches!(c, '\n' | '\t' | '\r');

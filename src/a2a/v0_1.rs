@@ -1,7 +1,8 @@
-//! How A2A 0.1 is written: the parameters of a send and of a webhook.
+//! Encodes A2A 0.1: the parameters of a send and of a webhook.
 //!
-//! Whoever asks makes the ids there: `id` is the task and `sessionId` the conversation. A message has neither an id nor extensions
-//! nor tasks that it refers to: those are lost. Not here: parts (see `older`), reading (see `read`), making ids (see `agents`).
+//! The client generates the ids there: `id` is the task and `sessionId` the conversation. A message
+//! has neither an id nor extensions nor referenced tasks: those are lost. Parts are in
+//! `legacy_parts`, decoding is in `decode`; `agents` generates the ids.
 
 use serde::ser::{Serialize, Serializer};
 
@@ -10,8 +11,8 @@ use super::encode::MessageOut;
 use super::legacy_parts::PushAuthentication;
 use super::push::PushNotificationConfig;
 
-/// How many messages of a task's history are asked for: servers give none of their own accord, and some agents put their answer
-/// there.
+/// Number of messages of a task's history that are requested: servers send none by default, and
+/// some agents put their response there.
 pub(super) const HISTORY: u8 = 10;
 
 /// `TaskSendParams`.
@@ -61,7 +62,7 @@ struct PushConfig<'a> {
 
 impl<'a> SetPushParams<'a> {
     pub(crate) fn new(task_id: &'a str, webhook: &PushNotificationConfig<'a>) -> Self {
-        // One webhook per task: there is no id to tell two apart.
+        // One webhook per task: there is no id to distinguish two.
         let PushNotificationConfig { id: _, url, token } = *webhook;
         let authentication = PushAuthentication::new(token);
         Self { id: task_id, push_notification_config: PushConfig { url, token, authentication } }

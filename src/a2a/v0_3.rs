@@ -1,6 +1,6 @@
-//! How A2A 0.2 and 0.3 are written: the parameters of a send and of a webhook.
+//! Encodes A2A 0.2 and 0.3: the parameters of a send and of a webhook.
 //!
-//! Not here: parts (see `older`), reading (see `read`), requests about a task (see `dialect`).
+//! Parts are in `legacy_parts`, decoding is in `decode`, requests about a task are in `dialect`.
 
 use serde::ser::{Serialize, Serializer};
 

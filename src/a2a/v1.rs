@@ -1,6 +1,6 @@
-//! How requests of A2A 1.0 are written: the parameters of a send, straight from the canonical model, and of a webhook.
+//! Encodes A2A 1.0: the parameters of a send, straight from the canonical model, and of a webhook.
 //!
-//! Not here: messages (see `out`), reading (see `read`), requests about a task (see `dialect`).
+//! Messages are in `encode`, decoding is in `decode`, requests about a task are in `dialect`.
 
 use serde::ser::{Serialize, Serializer};
 

@@ -1,7 +1,7 @@
-//! How tasks and messages are written as A2A 1.0, straight from the canonical model.
+//! Encodes tasks and messages as A2A 1.0, straight from the canonical model.
 //!
-//! For keeping a task, for showing it, for saying something: what is written here reads back as it was. Not here: the rest of
-//! requests to agents (see `v1`), older versions (see `v0_1`, `v0_3`).
+//! Used to persist, show and send them: the output can be decoded again without loss. Requests to
+//! agents are in `v1`, older versions in `v0_1` and `v0_3`.
 
 use serde::Serialize;
 use serde::ser::Serializer;
@@ -12,18 +12,18 @@ use super::encode::{HistoryOut, TaskOut};
 use super::error::AgentError;
 use super::model::{Part, PartBody, Task};
 
-/// A task as A2A 1.0 JSON.
+/// Encodes a task as A2A 1.0 JSON.
 pub fn task_json(task: &Task) -> Vec<u8> {
     // Writing to memory does not fail, and neither does text or JSON that was read before.
     serde_json::to_vec(&TaskOut::new(task, HistoryOut::Raw(task.history.raw()), Dialect::V1))
         .unwrap_or_default()
 }
 
-/// Reads what [`task_json`] wrote, or any task as an agent would give it.
+/// Decodes the output of [`task_json`], or any task of an agent.
 ///
 /// # Errors
 ///
-/// [`AgentError`], if it is no task.
+/// [`AgentError`] if it is no task.
 pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
     // In the envelope that agents use, so that there is one reader.
     let mut answer = Vec::with_capacity(json.len() + 16);
@@ -33,7 +33,7 @@ pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
     Dialect::V1.task(&answer)
 }
 
-/// The parts of a message or an artifact, written as A2A 1.0.
+/// The parts of a message or an artifact, encoded as A2A 1.0.
 #[derive(Debug, Clone, Copy)]
 pub struct EncodedParts<'a> {
     parts: &'a [Part],
@@ -41,12 +41,12 @@ pub struct EncodedParts<'a> {
 }
 
 impl<'a> EncodedParts<'a> {
-    /// The content alone, to be shown: agents put ids of their own into metadata.
+    /// Encodes the content alone, for display: agents put ids of their own into metadata.
     pub fn without_history(parts: &'a [Part]) -> Self {
         Self { parts, bare: true }
     }
 
-    /// The content and all that goes with it.
+    /// Encodes the content and all other members.
     pub(super) fn with_history(parts: &'a [Part]) -> Self {
         Self { parts, bare: false }
     }
@@ -108,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// What a part may be, in any dialect, odd ones included.
+    /// Generates parts in any dialect, odd ones included.
     fn part() -> impl Strategy<Value = Value> {
         let data = prop_oneof![
             Just(json!(null)),

@@ -115,7 +115,7 @@ struct AgentExtensions<'a> {
     task: ExtensionData<'a>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     message: ExtensionData<'a>,
-    /// By the ids of the artifacts.
+    /// Data by artifact id.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     artifacts: BTreeMap<&'a str, ExtensionData<'a>>,
     /// Number of members that were omitted for their size.
@@ -132,7 +132,7 @@ fn is_none(count: &usize) -> bool {
 ///
 /// At most 64 KiB of names, ids of artifacts and values, in the order of that list, and of no more
 /// than 100 artifacts. The rest is counted, as far as its names are known (see
-/// [`CollectedMetadata`](super::work::CollectedMetadata)).
+/// `output::CollectedMetadata`).
 pub fn told(work: &AgentOutput, active: &[String]) -> Option<Box<RawValue>> {
     if active.is_empty() {
         return None;

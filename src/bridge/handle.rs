@@ -45,7 +45,7 @@ pub struct ResultContext<'a> {
     pub agent: &'a str,
     /// The built-in task tools that the client has; without them the agent's tool takes a `taskId`.
     pub task_tools: TaskTools,
-    /// URIs of the A2A extensions whose data passes to the client.
+    /// URIs of the A2A extensions with data that passes to the client.
     pub extensions: &'a [String],
     /// The results that contain links.
     pub links: ResourceLinks,

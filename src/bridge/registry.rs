@@ -31,7 +31,7 @@ pub struct AgentEntry<'a> {
     /// The A2A extensions that its card declares.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<ExtensionEntry<'a>>,
-    /// Its card, unchanged.
+    /// The card, unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<&'a RawValue>,
 }

@@ -11,10 +11,10 @@ use crate::mcp::tools::TaskSupport;
 /// A tool as JSON, in each form that some revision needs.
 #[derive(Debug)]
 pub(super) struct EncodedTool {
-    /// For clients without structured output.
+    /// JSON for clients without structured output.
     plain: Box<RawValue>,
     titled: Box<RawValue>,
-    /// For clients with core tasks, where their form differs.
+    /// JSON for clients with core tasks, if it differs.
     with_tasks: Option<Box<RawValue>>,
 }
 
@@ -55,7 +55,7 @@ pub struct ToolEntry {
 /// A tool of the gateway itself.
 #[derive(Debug, Clone)]
 pub struct BuiltinTool {
-    /// The tool's name, which an agent's tool cannot have (see [`super::names::is_reserved`]).
+    /// The tool's name, which an agent's tool cannot have (see `tool_names::is_reserved`).
     pub name: &'static str,
     with_one_agent: bool,
     forms: Arc<EncodedTool>,

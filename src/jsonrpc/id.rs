@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::text::Text;
 
-/// A JSON-RPC request id: a string or a number, byte for byte as it came, so that `1`, `"1"`, `1.0` and
-/// `9007199254740993` all come back unchanged.
+/// A JSON-RPC request id: a string or a number, unchanged byte for byte, so that the responses to
+/// `1`, `"1"`, `1.0` and `9007199254740993` have the same ids.
 #[derive(Debug, Clone)]
 pub struct Id(Box<RawValue>);
 

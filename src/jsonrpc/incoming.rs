@@ -20,7 +20,7 @@ pub enum ParseError {
     /// The text is JSON, but not a message: the problem, with the name of the member.
     #[error("{0}")]
     NotMessage(String),
-    /// A message whose `params` do not have the expected shape.
+    /// A message with `params` of another shape than expected.
     #[error("{0}")]
     BadParams(String),
 }

@@ -55,7 +55,7 @@ pub enum ContentBlock {
         uri: String,
         /// Name of the resource.
         name: String,
-        /// Its media type.
+        /// Media type.
         #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
         media_type: Option<String>,
     },
@@ -84,7 +84,7 @@ pub struct Annotations {
 pub struct EmbeddedResource {
     /// The resource's URI.
     pub uri: String,
-    /// Its media type.
+    /// Media type.
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
     /// The content.

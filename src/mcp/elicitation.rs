@@ -20,7 +20,7 @@ pub enum ElicitRequest {
     Form {
         /// The question in words.
         message: String,
-        /// The form, as [`super::form::adapt`] writes it for the revision.
+        /// The form, as `elicitation_schema::adapt` writes it for the revision.
         schema: Box<RawValue>,
     },
     /// A question that is settled at a web page; the answer only says if the user went there.

@@ -82,8 +82,9 @@ impl<'a> McpHeaders<'a> {
     }
 }
 
-/// Returns if the `Accept` header allows JSON and SSE. A header that allows neither is read as
-/// allowing both: real clients send odd ones, and a rejection would not help them.
+/// Reads from the `Accept` header if the client accepts JSON, and if SSE. A header that allows
+/// neither is read as allowing both: real clients send odd ones, and a rejection would not help
+/// them.
 fn accepted(headers: &HeaderMap) -> (bool, bool) {
     let mut json = false;
     let mut stream = false;

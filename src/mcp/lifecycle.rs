@@ -9,9 +9,9 @@ use super::version::Version;
 /// Name and version of the gateway.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Implementation<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a str,
-    /// Its version.
+    /// Version.
     pub version: &'a str,
 }
 

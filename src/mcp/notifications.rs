@@ -105,7 +105,7 @@ struct SubscriptionRef<'a> {
     meta: SubscriptionMeta<'a>,
 }
 
-/// The `_meta` that names a subscription: the id of the `subscriptions/listen`, in its own JSON type.
+/// The `_meta` with the id of a subscription: that of its `subscriptions/listen`, in its JSON type.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct SubscriptionMeta<'a> {
     /// The id of the request.

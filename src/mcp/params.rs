@@ -209,7 +209,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for RequestMeta<'a> {
 /// The client's description of itself.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClientInfo<'a> {
-    /// Its name.
+    /// Name.
     #[serde(borrow, default)]
     pub name: Option<Text<'a>>,
 }

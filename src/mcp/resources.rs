@@ -16,7 +16,7 @@ pub struct Resource<'a> {
     /// The resource's content, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<&'a str>,
-    /// Its media type.
+    /// Media type.
     #[serde(rename = "mimeType")]
     pub media_type: &'static str,
 }

@@ -94,50 +94,50 @@ impl ResultWriter<'_> {
         write_result(id, &TaskEnded { result_type: COMPLETE, meta })
     }
 
-    /// Modern: writes the result of a call that continues as an extension task.
+    /// Writes for modern clients the result of a call that continues as an extension task.
     pub fn task_created(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
         let result = ExtensionTask::from(task);
         write_result(id, &UncachedResult { result: &result, complete: self.of_type("task") })
     }
 
-    /// Modern: writes `tasks/get` of the extension. The status that is written is that of the
-    /// detail.
+    /// Writes for modern clients `tasks/get` of the extension. The status that is written is that
+    /// of the detail.
     pub fn task_detailed(&self, id: &Id, task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>) -> Vec<u8> {
         let result = DetailedTask::new(task, detail);
         write_result(id, &UncachedResult { result: &result, complete: self.complete() })
     }
 
-    /// Modern: writes `tasks/update` and `tasks/cancel` of the extension, which have an empty
-    /// result.
+    /// Writes for modern clients `tasks/update` and `tasks/cancel` of the extension, which have an
+    /// empty result.
     pub fn acknowledged_empty(&self, id: &Id) -> Vec<u8> {
         write_result(id, &self.complete())
     }
 
-    /// Modern: writes the result of a call that the client must repeat with `request_state`, and
-    /// with answers to `input_requests` (an object, by their keys) if there are any.
+    /// Writes for modern clients the result of a call that they must repeat with `request_state`,
+    /// and with answers to `input_requests` (an object, by their keys) if there are any.
     pub fn input_required(&self, id: &Id, input_requests: Option<&RawValue>, request_state: &str) -> Vec<u8> {
         let result = InputRequired { input_requests, request_state };
         write_result(id, &UncachedResult { result: &result, complete: self.of_type("input_required") })
     }
 
-    /// 2025-11-25: writes the result of a call that continues as a core task; `told` is the text
+    /// Writes for 2025-11-25 the result of a call that continues as a core task; `told` is the text
     /// for the model meanwhile.
     pub fn core_task_created(&self, id: &Id, task: &TaskSnapshot<'_>, told: &str) -> Vec<u8> {
         write_result(id, &CreateTaskResult::new(task, told))
     }
 
-    /// 2025-11-25: writes `tasks/get` and `tasks/cancel` of the core.
+    /// Writes for 2025-11-25 `tasks/get` and `tasks/cancel` of the core.
     pub fn core_task(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
         write_result(id, &CoreTask::from(task))
     }
 
-    /// 2025-11-25: writes `tasks/list` of the core.
+    /// Writes for 2025-11-25 `tasks/list` of the core.
     pub fn core_task_list(&self, id: &Id, tasks: &[TaskSnapshot<'_>], next_cursor: Option<&str>) -> Vec<u8> {
         let tasks = tasks.iter().map(CoreTask::from).collect();
         write_result(id, &ListTasksResult { tasks, next_cursor })
     }
 
-    /// 2025-11-25: writes `tasks/result` of the core.
+    /// Writes for 2025-11-25 `tasks/result` of the core.
     pub fn core_task_result(&self, id: &Id, result: &CallToolResult, task_id: &str) -> Vec<u8> {
         write_result(id, &TaskResult::new(result, task_id))
     }

@@ -78,9 +78,9 @@ pub enum TaskDetail<'a> {
     Completed(&'a CallToolResult),
     /// A JSON-RPC error.
     Failed {
-        /// Its code.
+        /// Code.
         code: i32,
-        /// Its text.
+        /// Text.
         message: &'a str,
     },
     /// None: the task was cancelled.
@@ -275,7 +275,8 @@ pub fn iso8601(unix_millis: u64) -> String {
     let millis = unix_millis.min(LAST);
     let (day, rest) = (millis / DAY, millis % DAY);
     let (hour, minute, second, milli) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000);
-    // Years begin in March here, so that the leap day is the last of its year; 400 of them have 146097 days.
+    // Years begin in March here, so that the leap day is the last of its year; 400 of them have
+    // 146097 days.
     let shifted = day + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -84,7 +84,8 @@ pub struct TaskRef {
     pub agent: String,
     /// The agent's id of the task.
     pub task: AgentTaskId,
-    /// Id of the skill whose tool started the task; `None` if no skill was named, or none is known.
+    /// Id of the skill of the tool that started the task; `None` if no skill was named, or none is
+    /// known.
     pub skill: Option<String>,
 }
 

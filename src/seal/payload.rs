@@ -1,4 +1,5 @@
-//! The compact binary form inside a token: a version byte, then fields; a text is preceded by its length (2 bytes).
+//! The compact binary format inside a token: a version byte, then fields; a text is preceded by its
+//! length (2 bytes).
 //!
 //! Reading never panics: a token may have been sealed by another release under the same key.
 

@@ -17,14 +17,14 @@ const TASK_OF_SKILL: u8 = 3;
 /// A task, by its agent's id or by the number of a call that only its own replica knows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TaskKey {
-    /// The agent's id, and the skill whose tool started the task, where that is known.
+    /// The agent's id, and the skill of the tool that started the task, where that is known.
     Task(AgentTaskId, Option<String>),
     /// See [`LocalRef`].
     Local([u8; 16]),
 }
 
 impl TaskKey {
-    /// Returns the skill whose tool started the task, where that is known.
+    /// Returns the skill of the tool that started the task, where that is known.
     pub fn skill(&self) -> Option<&str> {
         match self {
             Self::Task(_, skill) => skill.as_deref(),

@@ -80,7 +80,8 @@ struct SealKey {
 }
 
 impl Sealer {
-    /// Derives one key from each secret. The first seals; all of them open, which is how a secret is rotated.
+    /// Derives one key from each secret. The first seals; all of them open, so that a secret can be
+    /// rotated.
     ///
     /// # Errors
     ///

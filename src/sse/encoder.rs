@@ -2,7 +2,7 @@
 
 use memchr::memchr2_iter;
 
-/// Writes an event whose data is the JSON text `json`, on one line.
+/// Writes an event with the JSON text `json` as its data, on one line.
 pub fn event(out: &mut Vec<u8>, json: &[u8]) {
     out.reserve(json.len() + 8);
     out.extend_from_slice(b"data: ");

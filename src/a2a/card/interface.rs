@@ -1,7 +1,7 @@
-//! Which interface of a card is called, and in which dialect.
+//! Chooses the interface of a card, and its dialect.
 //!
-//! The versions are told by what a card has, because cards of several versions in one are common. Not here: asking the
-//! agent when its card shows nothing (see `probe`).
+//! The version is detected from the members of a card, because cards with members of several
+//! versions are common. If the card shows no version, `probe` asks the agent.
 
 use http::Uri;
 
@@ -11,51 +11,52 @@ use super::super::sanitize::clean_line;
 use super::CardError;
 use super::wire::CardIn;
 
-/// Most interfaces that are looked at.
+/// Maximum number of interfaces that are read.
 const MAX_OFFERS: usize = 64;
-/// Longest address or tenant, in bytes.
+/// Maximum length of a URL or tenant, in bytes.
 const MAX_URL: usize = 2048;
-/// Longest name of a binding or a version, in bytes.
+/// Maximum length of the name of a binding or version, in bytes.
 const MAX_WORD: usize = 64;
 
-/// One way to call an agent, as its card gives it.
+/// One interface of an agent, as its card declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceCandidate {
-    /// Where.
+    /// URL of the interface.
     pub url: String,
-    /// How: `JSONRPC`, `GRPC`, `HTTP+JSON`, or a URI of somebody's own.
+    /// Binding: `JSONRPC`, `GRPC`, `HTTP+JSON`, or a custom URI.
     pub binding: String,
-    /// For which tenant (A2A 1.0).
+    /// Tenant (A2A 1.0).
     pub tenant: Option<String>,
-    /// The version of A2A, where it is given.
+    /// The version of A2A, if declared.
     pub version: Option<String>,
 }
 
-/// How an agent is called.
+/// The chosen interface of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentInterface {
-    /// Where requests go, absolute, `http` or `https`. Whether that place may be called is for others to check.
+    /// URL for requests, absolute, `http` or `https`. Other modules check if it may be called.
     pub url: String,
-    /// How it is spoken to.
+    /// The dialect.
     pub dialect: Dialect,
-    /// How requests travel.
+    /// The binding.
     pub binding: Binding,
-    /// What must go with every request (A2A 1.0).
+    /// Tenant for every request (A2A 1.0).
     pub tenant: Option<String>,
-    /// The version that the card gives for it.
+    /// The version that the card declares for it.
     pub version: Option<String>,
 }
 
-/// What in a card tells its version.
+/// The members of a card that reveal its version.
 #[derive(Debug, Clone, Default)]
 pub(super) struct VersionMarkers {
-    /// `supportedInterfaces` is there: A2A 1.0, whatever else there is.
+    /// True if `supportedInterfaces` is present: A2A 1.0, regardless of other members.
     modern: bool,
-    /// What the members of before 1.0 offer; also present beside those of 1.0 in cards made for both.
+    /// The interfaces in the members from before 1.0; also present beside those of 1.0 in cards
+    /// made for both.
     old: Vec<InterfaceCandidate>,
-    /// Has a member that only A2A 0.2 and 0.3 have.
+    /// True if the card has a member that only A2A 0.2 and 0.3 have.
     slash: bool,
-    /// Has, or lacks, what only A2A 0.1 has, or lacks.
+    /// True if the card has, or lacks, a member as only A2A 0.1 does.
     v0_1: bool,
 }
 
@@ -64,7 +65,7 @@ impl InterfaceCandidate {
         self.binding.eq_ignore_ascii_case("JSONRPC")
     }
 
-    /// Whether it can be called by the routes of A2A 1.0; those of 0.3 are others.
+    /// Returns true if the routes of A2A 1.0 apply; those of 0.3 differ.
     fn is_http_json(&self) -> bool {
         self.binding.eq_ignore_ascii_case("HTTP+JSON")
             && matches!(self.speaks(), ProtocolVersion::V1 | ProtocolVersion::NotSaid)
@@ -106,7 +107,7 @@ enum ProtocolVersion {
     NotSaid,
 }
 
-/// Only major and minor count; a patch number must not matter.
+/// Classifies a version. Only major and minor count; a patch number must not matter.
 fn spoken(version: &str) -> ProtocolVersion {
     let mut numbers =
         version.trim_start_matches(['v', 'V']).split('.').map(|number| number.parse::<u32>().ok());
@@ -118,7 +119,7 @@ fn spoken(version: &str) -> ProtocolVersion {
     }
 }
 
-/// Takes the ways to call the agent out of a card, and what tells its version.
+/// Takes the interfaces out of a card, and the members that reveal its version.
 pub(super) fn offers(card: &mut CardIn) -> (Vec<InterfaceCandidate>, VersionMarkers) {
     let slash = card.has_slash_members();
     let v0_1 = card.has_or_lacks_like_v0_1();
@@ -137,7 +138,7 @@ pub(super) fn offers(card: &mut CardIn) -> (Vec<InterfaceCandidate>, VersionMark
     (if modern.is_empty() { old } else { modern }, signs)
 }
 
-/// What the members of before 1.0 offer: the address itself, then the others.
+/// Returns the interfaces in the members from before 1.0: first the URL itself, then the others.
 fn old_offers(card: &mut CardIn) -> Vec<InterfaceCandidate> {
     let Some(url) = cut(std::mem::take(&mut card.url).filled()) else { return Vec::new() };
     let version = word(std::mem::take(&mut card.protocol_version).0);
@@ -162,12 +163,12 @@ fn word(text: Option<String>) -> Option<String> {
     text.map(|text| clean_line(&text, MAX_WORD)).filter(|text| !text.is_empty())
 }
 
-/// Addresses are used as they are or not at all: one that was cut would be another.
+/// Returns a URL unchanged or not at all: a truncated one would be another URL.
 fn cut(text: Option<String>) -> Option<String> {
     text.filter(|text| text.len() <= MAX_URL)
 }
 
-/// The rules of detection.
+/// Applies the rules of detection.
 pub(super) fn choose(
     offers: &[InterfaceCandidate],
     signs: &VersionMarkers,
@@ -181,7 +182,7 @@ pub(super) fn choose(
     if !signs.modern {
         return by_markers(first, signs);
     }
-    // Agents of early 1.0 SDKs give no version, and what then stands at the top of the card is wrong.
+    // Agents of early 1.0 SDKs declare no version, and the one at the top of their card is wrong.
     if let Some(offer) =
         json_rpc().find(|offer| matches!(offer.speaks(), ProtocolVersion::V1 | ProtocolVersion::NotSaid))
     {
@@ -196,13 +197,13 @@ pub(super) fn choose(
     by_route(offers, signs).map_err(|_| unsupported(json_rpc()))
 }
 
-/// An agent that cannot be called by JSON-RPC.
+/// Chooses the interface of an agent without JSON-RPC.
 fn by_route(offers: &[InterfaceCandidate], signs: &VersionMarkers) -> Result<AgentInterface, CardError> {
     let offer = offers.iter().find(|offer| signs.modern && offer.is_http_json());
     offer.ok_or_else(|| no_binding(offers))?.interface(Dialect::V1)
 }
 
-/// A card of before 1.0 tells its version, or shows it.
+/// Chooses the dialect of a card from before 1.0, which declares its version or shows it.
 fn by_markers(offer: &InterfaceCandidate, signs: &VersionMarkers) -> Result<AgentInterface, CardError> {
     match offer.speaks() {
         ProtocolVersion::V1 => offer.interface(Dialect::V1),
@@ -215,7 +216,7 @@ fn by_markers(offer: &InterfaceCandidate, signs: &VersionMarkers) -> Result<Agen
     }
 }
 
-/// The operator knows better than the card; the card still says where.
+/// Uses the operator's dialect instead of the detected one; the URL still comes from the card.
 fn pinned(
     offers: &[InterfaceCandidate],
     signs: &VersionMarkers,
@@ -235,7 +236,7 @@ fn pinned(
     offer.ok_or_else(|| no_binding(offers))?.interface(dialect)
 }
 
-/// The interfaces besides the chosen one that can be called; one for each address.
+/// Returns the other supported interfaces, one per URL.
 pub(super) fn others(
     offers: &[InterfaceCandidate],
     signs: &VersionMarkers,

@@ -1,7 +1,8 @@
 //! The Agent Card of every version, read as untrusted text.
 //!
-//! What models will read is cleaned and capped; what is odd is left out and noted in [`Card::problems`], so that one bad
-//! skill does not cost an agent. Not here: fetching and caching, signatures, what a skill becomes (see `bridge`).
+//! Text for models is cleaned and capped; invalid members are left out and noted in
+//! [`AgentCard::problems`], so that one bad skill does not disable an agent. Out of scope: fetching
+//! and caching, the mapping of skills (see `bridge`).
 
 mod interface;
 mod schema;
@@ -23,134 +24,136 @@ use super::depth::{MAX_DEPTH, depth_within};
 use super::lenient::LenientObject;
 use super::sanitize::visible_json;
 
-/// Largest card that is read, in bytes.
+/// Maximum size of a card, in bytes.
 pub const MAX_CARD_BYTES: usize = 1024 * 1024;
-/// Most skills that are taken from one card.
+/// Maximum number of skills that are used from one card.
 pub const MAX_SKILLS: usize = 256;
 
-/// What an agent says about itself.
+/// An agent's description of itself.
 #[derive(Debug, Clone)]
 pub struct AgentCard {
-    /// Its name, at most 128 bytes; empty if it gives none.
+    /// The agent's name, at most 128 bytes; empty if it has none.
     pub name: String,
-    /// What it does, at most 4096 bytes.
+    /// The agent's description, at most 4096 bytes.
     pub description: String,
     /// The version of the agent itself, not of A2A.
     pub version: String,
-    /// Who runs it, where it says so.
+    /// The organization that runs the agent, if declared.
     pub provider: Option<String>,
-    /// Where its documentation is, as it came; never fetched.
+    /// URL of the documentation, unchanged; never fetched.
     pub documentation_url: Option<String>,
-    /// Where its icon is, as it came; never fetched.
+    /// URL of the icon, unchanged; never fetched.
     pub icon_url: Option<String>,
-    /// Whether it can stream.
+    /// True if the agent supports streaming.
     pub streaming: bool,
-    /// Whether it can send push notifications.
+    /// True if the agent supports push notifications.
     pub push_notifications: bool,
-    /// Whether it has another card for those who authenticate.
+    /// True if the agent has another card for authenticated clients.
     pub extended_card: bool,
-    /// Whether the card is signed. Nobody has checked the signature.
+    /// True if the card is signed. The signature is not verified.
     pub signed: bool,
-    /// Which signature was checked and is good, if one was: then the card has only what that covers.
+    /// The signature that was verified, if there is one: then the card has only the content that
+    /// the signature covers.
     pub proof: Option<VerifiedSignature>,
-    /// Media types that it takes, unless a skill says otherwise.
+    /// Media types of the input, unless a skill declares others.
     pub default_input_modes: Vec<String>,
-    /// Media types that it makes, unless a skill says otherwise.
+    /// Media types of the output, unless a skill declares others.
     pub default_output_modes: Vec<String>,
-    /// What it can do.
+    /// The skills.
     pub skills: Vec<AgentSkill>,
-    /// Extensions that it knows.
+    /// The supported extensions.
     pub extensions: Vec<AgentExtension>,
-    /// Ways to authenticate, by name.
+    /// Authentication schemes, by name.
     pub security_schemes: Vec<SecurityScheme>,
-    /// Which of them it requires: any one entry is enough; none means anonymous.
+    /// The required schemes: any one entry is enough; none means anonymous.
     pub security: Vec<SecurityRequirement>,
-    /// Where and how it can be called, in its order of preference; of A2A 1.0 if the card has any such.
+    /// The interfaces in the agent's order of preference; those of A2A 1.0 if the card has any.
     pub interfaces: Vec<InterfaceCandidate>,
-    /// The card as it came, but that what a reader would not see is written as escapes.
+    /// The card unchanged, except that invisible characters are written as escapes.
     pub raw: Box<RawValue>,
-    /// What was left out or is odd, for the operator. At most 32 entries.
+    /// Omitted or invalid members, for the operator. At most 32 entries.
     pub problems: Vec<String>,
     signs: interface::VersionMarkers,
 }
 
-/// One thing that an agent can do.
+/// One skill of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentSkill {
-    /// Its id, unique in the card, at most 128 bytes.
+    /// Id, unique in the card, at most 128 bytes.
     pub id: String,
-    /// Its name, at most 128 bytes; the id if it has none.
+    /// Name, at most 128 bytes; the id if it has none.
     pub name: String,
-    /// What it does, at most 4096 bytes.
+    /// Description, at most 4096 bytes.
     pub description: String,
     /// Keywords.
     pub tags: Vec<String>,
-    /// What one may say to it.
+    /// Example inputs.
     pub examples: Vec<String>,
-    /// Media types that it takes; empty means the card's.
+    /// Media types of the input; empty means the card's.
     pub input_modes: Vec<String>,
-    /// Media types that it makes; empty means the card's.
+    /// Media types of the output; empty means the card's.
     pub output_modes: Vec<String>,
-    /// What it requires beyond the card's own security; empty means nothing.
+    /// Requirements beyond the card's own security; empty means none.
     pub security: Vec<SecurityRequirement>,
 }
 
-/// An extension of A2A that an agent knows.
+/// An A2A extension that an agent supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentExtension {
-    /// Its identity.
+    /// URI of the extension.
     pub uri: String,
-    /// What the agent uses it for.
+    /// The agent's use of it.
     pub description: String,
-    /// Whether the agent refuses those who do not name it.
+    /// True if the agent rejects clients that do not name it.
     pub required: bool,
 }
 
-/// Why a card cannot be used.
+/// The reason why a card cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CardError {
-    /// More than [`MAX_CARD_BYTES`].
+    /// The card is larger than [`MAX_CARD_BYTES`].
     #[error("card has {bytes} bytes, more than the {MAX_CARD_BYTES} that are read")]
     TooLarge {
-        /// What came.
+        /// The size of the card.
         bytes: usize,
     },
-    /// Not JSON, or nested too deeply.
+    /// The card is not JSON, or nested too deeply.
     #[error("card is not JSON: {0}; check the address of the card")]
     NotJson(String),
-    /// JSON, but no Agent Card.
+    /// The card is JSON, but no Agent Card.
     #[error("not an Agent Card: {0}; check the address of the card")]
     NotACard(String),
-    /// The agent cannot be called by a binding that the gateway has.
+    /// The agent offers no binding that the gateway supports.
     #[error(
         "agent offers neither JSON-RPC nor the HTTP+JSON of A2A 1.0, only: {}; it must enable one of the two", offered.join(", ")
     )]
     UnsupportedBinding {
-        /// What it offers.
+        /// The bindings that it offers.
         offered: Vec<String>,
     },
-    /// The agent speaks no version that the gateway speaks.
+    /// The agent supports no version that the gateway supports.
     #[error("agent speaks A2A {}; the gateway speaks 0.1, 0.2, 0.3 and 1.0", offered.join(", "))]
     UnsupportedVersion {
-        /// What it speaks.
+        /// The versions that it offers.
         offered: Vec<String>,
     },
-    /// The address in the card cannot be called.
+    /// The URL in the card cannot be called.
     #[error("card gives the address {url:?}, which is not an absolute http or https URL; fix the card")]
     BadUrl {
-        /// The address.
+        /// The URL.
         url: String,
     },
-    /// The tenant cannot go into a path, which is where HTTP+JSON has it.
+    /// The tenant cannot go into a path, as HTTP+JSON requires.
     #[error("card gives the tenant {tenant:?}: {}; fix the card", PathSegmentError::TEXT)]
     BadTenant {
         /// The tenant.
         tenant: String,
     },
-    /// The card shows no version: ask the agent (see [`Question`](super::Question)), then pin the outcome.
+    /// The card shows no version: ask the agent (see [`ProbeRequest`](super::ProbeRequest)), then
+    /// pin the outcome.
     #[error("card shows no A2A version; probe {url} or set the agent's protocol")]
     Ambiguous {
-        /// Where to ask.
+        /// URL for the probe.
         url: String,
     },
 }
@@ -160,7 +163,7 @@ impl AgentCard {
     ///
     /// # Errors
     ///
-    /// [`CardError`], if it is too large, not JSON, or has nothing that says how to call the agent.
+    /// [`CardError`] if it is too large, not JSON, or has no interface.
     pub fn parse(json: &[u8]) -> Result<Self, CardError> {
         if json.len() > MAX_CARD_BYTES {
             return Err(CardError::TooLarge { bytes: json.len() });
@@ -181,16 +184,17 @@ impl AgentCard {
         card.into_card(shown)
     }
 
-    /// Chooses how to call the agent; `pin` is the dialect that the operator or a probe insists on.
+    /// Chooses the interface; `pin` is the dialect that the operator or a probe requires.
     ///
     /// # Errors
     ///
-    /// [`CardError`], if there is no way, or none that is certain: then probe and pin.
+    /// [`CardError`] if there is none, or none that is certain: then probe and pin.
     pub fn interface(&self, pin: Option<super::Dialect>) -> Result<AgentInterface, CardError> {
         interface::choose(&self.interfaces, &self.signs, pin)
     }
 
-    /// Returns the other interfaces that the agent can be called by, at other addresses than `first`, in the order of the card.
+    /// Returns the other supported interfaces, at other URLs than `first`, in the order of the
+    /// card.
     #[must_use]
     pub fn other_interfaces(
         &self,

@@ -1,26 +1,28 @@
-//! The members of a card of A2A 1.0, and how each says that it is unset: what signers and verifiers must agree on.
+//! The members of an A2A 1.0 card, and the unset value of each, on which signers and verifiers must
+//! agree.
 //!
-//! The table of the specification's protobuf. Not here: reading a card for use (see `wire`), signatures (see `signed`).
+//! The table of the specification's protobuf. Cards are read for use in `wire`, signatures in
+//! `signature`.
 
 /// One member of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: FieldKind,
-    /// Whether it is there even if it is empty.
+    /// True if the member is present even if it is empty.
     pub(super) required: bool,
 }
 
-/// What a member holds.
+/// The type of a member.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FieldKind {
-    /// A text, a list of texts, or texts by name: unset is empty.
+    /// A text, a list of texts, or texts by name: empty is unset.
     Plain,
-    /// A text or flag that is set if it is there.
+    /// A text or flag that is set if present.
     Optional,
-    /// A flag: unset is false.
+    /// A flag: false is unset.
     Flag,
-    /// A message, set if it is there.
+    /// A message, set if present.
     Message(&'static [Field]),
     /// A list of messages.
     Messages(&'static [Field]),
@@ -40,7 +42,7 @@ const fn is_required(name: &'static str, kind: FieldKind) -> Field {
 
 use FieldKind::{Any, Flag, Map, Message, Messages, Optional, Plain};
 
-/// `AgentCard`, but for its signatures.
+/// `AgentCard` without its signatures.
 pub(super) const CARD: &[Field] = &[
     is_required("name", Plain),
     is_required("description", Plain),

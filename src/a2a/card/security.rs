@@ -1,33 +1,34 @@
-//! What a card says about authentication, in the OpenAPI form of 0.2 and 0.3 and in that of 1.0.
+//! The authentication that a card requires, in the OpenAPI form of 0.2 and 0.3 and in that of 1.0.
 //!
-//! Only tells where credentials would go; the credentials themselves, and whether they may go there, come from
-//! configuration. Not here: OAuth flows, 0.1 (whose `authentication` names no scheme precisely).
+//! Describes only the place of credentials; the credentials themselves, and the permission to send
+//! them, come from the configuration. OAuth flows are ignored, and so is `authentication` of 0.1,
+//! which names no scheme precisely.
 
 use serde::Deserialize;
 
 use super::super::lenient::{LenientList, LenientMap, LenientObject, LenientString};
 use super::super::sanitize::clean_line;
 
-/// Most schemes, and most alternatives, that are looked at.
+/// Maximum number of schemes, and of alternatives, that are read.
 const MAX_SCHEMES: usize = 32;
-/// Longest name or word, in bytes.
+/// Maximum length of a name or word, in bytes.
 const MAX_WORD: usize = 128;
 
-/// A way to authenticate.
+/// An authentication scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityScheme {
-    /// Its name in this card.
+    /// Name in this card.
     pub name: String,
-    /// What it is.
+    /// The kind.
     pub kind: SchemeKind,
 }
 
-/// What a scheme is.
+/// The kind of a scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemeKind {
-    /// A key under a name.
+    /// An API key.
     ApiKey {
-        /// Where it goes.
+        /// The place of the key.
         place: ApiKeyLocation,
         /// The name of the header, query member or cookie.
         name: String,
@@ -43,29 +44,30 @@ pub enum SchemeKind {
     OpenIdConnect,
     /// A client certificate.
     MutualTls,
-    /// Something else, by its name; perhaps empty.
+    /// Another kind, by its name; possibly empty.
     Unknown(String),
 }
 
-/// Where an API key goes.
+/// The place of an API key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiKeyLocation {
     /// A request header.
     Header,
-    /// The query of the address.
+    /// The query of the URL.
     Query,
     /// A cookie.
     Cookie,
 }
 
-/// Schemes that are required together, each with its scopes. None at all means that anonymous is fine.
+/// Schemes that are required together, each with its scopes. An empty list allows anonymous
+/// requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityRequirement {
     /// Name of the scheme, and the scopes.
     pub schemes: Vec<(String, Vec<String>)>,
 }
 
-/// One scheme in either form: `type` tells it in the older one, the only member in the newer one.
+/// One scheme in either form: the older one names it in `type`, the newer one by its only member.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct SchemeIn {
@@ -94,7 +96,7 @@ struct HttpIn {
     scheme: LenientString,
 }
 
-/// An object whose members do not matter here.
+/// An object with members that do not matter here.
 #[derive(Deserialize)]
 struct EmptyIn {}
 
@@ -117,7 +119,7 @@ struct ScopesIn {
     list: LenientList<LenientString>,
 }
 
-/// The schemes of a card.
+/// Returns the schemes of a card.
 pub(super) fn schemes(schemes: SchemesIn) -> Vec<SecurityScheme> {
     let schemes = schemes.0.unwrap_or_default().into_iter().take(MAX_SCHEMES);
     schemes
@@ -128,7 +130,7 @@ pub(super) fn schemes(schemes: SchemesIn) -> Vec<SecurityScheme> {
         .collect()
 }
 
-/// The requirements of a card or a skill, in whichever form they are; the newer one wins.
+/// Returns the requirements of a card or a skill, in either form; the newer one has priority.
 pub(super) fn requirements(new: RequirementsIn, old: OldRequirementsIn) -> Vec<SecurityRequirement> {
     if new.is_filled() {
         let alternatives = new.items().take(MAX_SCHEMES).filter_map(|alternative| alternative.0);

@@ -1,36 +1,39 @@
-//! What the signatures of a card cover: the bytes that were signed, in each of the forms that signers use.
+//! The content that the signatures of a card cover: the signed bytes, in each of the forms that
+//! signers use.
 //!
-//! Reads a2a.md §3.3. What a signature does not cover is not part of the card that it vouches for. Pure. Not here: keys and their
-//! use (see `auth::jwks`), the members that each form knows (see `members`).
+//! Follows `docs/spec/a2a.md` §3.3. Content that a signature does not cover is not part of the
+//! verified card. Pure. Keys and verification are in `auth::jwks`, the members that each form knows
+//! in `schema`.
 
 use serde_json::{Map, Value};
 
 use super::schema::{CARD, Field, FieldKind};
 
-/// Most signatures of one card that are looked at.
+/// Maximum number of signatures that are read of one card.
 const MAX_SIGNATURES: usize = 16;
-/// Longest part of one that is read, in bytes.
+/// Maximum length of a part of a signature, in bytes.
 const MAX_SIGNATURE_PART_BYTES: usize = 16 * 1024;
 
-/// How a card was turned into bytes to be signed.
+/// The canonical form in which a card was signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CanonicalForm {
-    /// As the official SDKs of 1.3 do: the members of 1.0, without any that is empty or unset.
+    /// The form of the official SDKs of 1.3: the members of 1.0, without any that is empty or
+    /// unset.
     Sdk,
-    /// As section 8.4.1 of the specification says: the members of 1.0, without those that are unset, but with required ones
-    /// that are empty.
+    /// The form of section 8.4.1 of the specification: the members of 1.0, without those that are
+    /// unset, but with required ones that are empty.
     Specification,
-    /// As the official SDKs of 0.3 do: without defaults and empty members, escaped to ASCII.
+    /// The form of the official SDKs of 0.3: without defaults and empty members, escaped to ASCII.
     V0_3,
-    /// All that came but the signatures.
+    /// The whole card without the signatures.
     Raw,
 }
 
 impl CanonicalForm {
-    /// In the order in which they are tried.
+    /// All forms, in the order in which they are tried.
     pub const ALL: [Self; 4] = [Self::Sdk, Self::Specification, Self::V0_3, Self::Raw];
 
-    /// What it is called.
+    /// Returns the name of the form.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,7 +45,7 @@ impl CanonicalForm {
     }
 }
 
-/// One signature of a card, as it came.
+/// One signature of a card, unparsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardSignature {
     /// The protected header of the JWS, in base64url.
@@ -51,16 +54,16 @@ pub struct CardSignature {
     pub signature: String,
 }
 
-/// Which signature a card was believed for.
+/// The signature that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedSignature {
     /// The id of the key.
     pub key: String,
-    /// How the card was turned into bytes.
+    /// The canonical form of the card.
     pub form: CanonicalForm,
 }
 
-/// A card and its signatures, apart.
+/// A card and its signatures, separated.
 #[derive(Debug, Clone)]
 pub struct SignedCard {
     card: Map<String, Value>,
@@ -73,7 +76,7 @@ pub struct SignedCard {
 pub struct SignedContent {
     /// The bytes that were signed.
     pub payload: Vec<u8>,
-    /// The card that they say, as JSON: nothing in it is unsigned.
+    /// The card that these bytes contain, as JSON: nothing in it is unsigned.
     pub card: Vec<u8>,
 }
 
@@ -81,7 +84,7 @@ impl SignedCard {
     /// Reads a card; `None` if it is no JSON object.
     #[must_use]
     pub fn read(json: &str) -> Option<Self> {
-        // Of a member that is there twice the last counts, here and in all that is made of it.
+        // Of a duplicate member the last counts, here and in everything made from it.
         let Ok(Value::Object(mut card)) = serde_json::from_str(json) else { return None };
         let signatures = match card.remove("signatures") {
             Some(Value::Array(signatures)) => {
@@ -92,7 +95,7 @@ impl SignedCard {
         Some(Self { card, signatures })
     }
 
-    /// The card in this form; `None` if it has none.
+    /// Returns the card in this form; `None` if it has none.
     #[must_use]
     pub fn covered(&self, form: CanonicalForm) -> Option<SignedContent> {
         let known = || Value::Object(select(&self.card, CARD, form));
@@ -101,7 +104,8 @@ impl SignedCard {
             CanonicalForm::Sdk => canonical(cleaned(known())?),
             CanonicalForm::Specification => canonical(known()),
             CanonicalForm::V0_3 => {
-                // What is empty is not covered, so that it can be put in by anybody: it is not used either.
+                // Empty members are not covered, so that an attacker could add them: they are not
+                // used either.
                 let Value::Object(mut card) = cleaned(all())? else { return None };
                 let payload = ascii(&cleaned(without_defaults(card.clone()))?)?;
                 with_tags(&mut card);
@@ -112,7 +116,8 @@ impl SignedCard {
     }
 }
 
-/// The list of tags that each skill of 0.3 has, empty as it may be: by it the version is told from 0.1.
+/// Adds an empty list of tags to each skill without one, as 0.3 requires it: its absence would mean
+/// version 0.1.
 fn with_tags(card: &mut Map<String, Value>) {
     let skills = card.get_mut("skills").and_then(Value::as_array_mut).into_iter().flatten();
     for skill in skills.filter_map(Value::as_object_mut) {
@@ -127,13 +132,13 @@ fn signature(value: &Value) -> Option<CardSignature> {
     Some(CardSignature { protected: text("protected")?, signature: text("signature")? })
 }
 
-/// RFC 8785. The card is read back from it: so it is what was signed.
+/// Applies RFC 8785. The card is read back from the result, so that it equals the signed content.
 fn canonical(value: Value) -> Option<SignedContent> {
     let payload = serde_json_canonicalizer::to_vec(&value).ok()?;
     Some(SignedContent { card: payload.clone(), payload })
 }
 
-/// The members that are known, without those that are unset.
+/// Returns the known members, without those that are unset.
 fn select(object: &Map<String, Value>, known: &[Field], form: CanonicalForm) -> Map<String, Value> {
     let mut kept = Map::new();
     for member in known {
@@ -165,7 +170,7 @@ fn selected(value: &Value, kind: FieldKind, form: CanonicalForm) -> Value {
             };
             Value::Object(items.iter().map(item).collect())
         }
-        // What has another shape than its kind stays, and no signature fits it.
+        // A member with another type than its kind stays, and no signature fits it.
         _ => value.clone(),
     }
 }
@@ -179,7 +184,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Without empty texts, lists and objects, and without what becomes empty by that; `None` if nothing is left.
+/// Removes empty texts, lists and objects, and members that become empty by that; `None` if nothing
+/// is left.
 fn cleaned(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -196,7 +202,7 @@ fn cleaned(value: Value) -> Option<Value> {
     }
 }
 
-/// A card of 0.3 without members that say what is so anyway.
+/// Returns a card of 0.3 without members that equal their default.
 fn without_defaults(mut card: Map<String, Value>) -> Value {
     for (name, default) in [("preferredTransport", "JSONRPC"), ("protocolVersion", "0.3.0")] {
         if card.get(name).is_some_and(|value| value == default) {
@@ -205,7 +211,7 @@ fn without_defaults(mut card: Map<String, Value>) -> Value {
     }
     if let Some(Value::Object(schemes)) = card.get_mut("securitySchemes") {
         for scheme in schemes.values_mut().filter_map(Value::as_object_mut) {
-            // The kind goes without saying only where the rest says it.
+            // The kind is implied only where the other members imply it.
             if scheme.get("type").is_some_and(|kind| kind == kind_of(scheme)) {
                 scheme.remove("type");
             }
@@ -220,7 +226,8 @@ fn kind_of(scheme: &Map<String, Value>) -> &'static str {
     telling.iter().find(|(member, _)| scheme.contains_key(*member)).map_or("mutualTLS", |(_, kind)| kind)
 }
 
-/// As Python writes it: members sorted by code point, and everything beyond ASCII escaped.
+/// Encodes a value as Python does: members sorted by code point, and all characters beyond ASCII
+/// escaped.
 fn ascii(value: &Value) -> Option<Vec<u8>> {
     // Members of a `Map` are sorted.
     let text = serde_json::to_string(value).ok()?;

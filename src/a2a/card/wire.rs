@@ -1,6 +1,6 @@
-//! The members of an Agent Card of every version, and how they become a [`Card`].
+//! The members of an Agent Card of every version, and their conversion to an [`AgentCard`].
 //!
-//! Not here: which interface is called (see `detect`).
+//! See also `interface`, which chooses the interface of an agent.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -16,7 +16,7 @@ const MAX_DESCRIPTION: usize = 4096;
 const MAX_EXAMPLE: usize = 1024;
 const MAX_WORD: usize = 128;
 const MAX_URL: usize = 2048;
-/// Most tags, examples, media types or extensions in one list.
+/// Maximum number of tags, examples, media types or extensions in one list.
 const MAX_LIST: usize = 64;
 const MAX_PROBLEMS: usize = 32;
 
@@ -39,7 +39,7 @@ pub(super) struct CardIn {
     security_requirements: RequirementsIn,
     /// A2A 1.0.
     pub(super) supported_interfaces: LenientList<LenientObject<InterfaceIn>>,
-    /// Before 1.0, this and those below.
+    /// Before 1.0: this member and those below.
     pub(super) url: LenientString,
     pub(super) protocol_version: VersionText,
     pub(super) preferred_transport: LenientString,
@@ -106,7 +106,7 @@ struct SkillIn {
 }
 
 impl CardIn {
-    /// Whether it has a member that came with 0.2 and that 0.1 does not have.
+    /// Returns true if the card has a member that came with 0.2 and that 0.1 does not have.
     pub(super) fn has_slash_members(&self) -> bool {
         self.security_schemes.is_some()
             || self.security.is_some()
@@ -117,14 +117,15 @@ impl CardIn {
             || self.icon_url.is_filled()
     }
 
-    /// Whether it has what only 0.1 has, or lacks what every later version requires.
+    /// Returns true if the card has a member that only 0.1 has, or lacks one that every later
+    /// version requires.
     pub(super) fn has_or_lacks_like_v0_1(&self) -> bool {
         let skills = self.skills.0.iter().flatten().filter_map(|skill| skill.0.as_ref());
         let mut bare = skills.filter(|skill| skill.description.0.is_none() || skill.tags.0.is_none());
         self.authentication.0.is_some() || bare.next().is_some()
     }
 
-    /// Turns what was written into what is used.
+    /// Converts the parsed members to a card.
     pub(super) fn into_card(mut self, raw: Box<RawValue>) -> Result<AgentCard, CardError> {
         let (interfaces, signs) = interface::offers(&mut self);
         if interfaces.is_empty() {
@@ -198,7 +199,8 @@ fn skills(list: LenientList<LenientObject<SkillIn>>, problems: &mut CardProblems
     skills
 }
 
-/// The id by which the gateway knows a skill of this id: one line without control characters, of at most 128 bytes.
+/// Returns the gateway's form of a skill id: one line without control characters, of at most 128
+/// bytes.
 pub fn skill_id(written: &str) -> String {
     clean_line(written, MAX_NAME)
 }
@@ -252,7 +254,7 @@ fn lines(list: LenientList<LenientString>, max_bytes: usize) -> Vec<String> {
     lines.take(MAX_LIST).collect()
 }
 
-/// Addresses are passed on as they are or not at all.
+/// Returns a URL unchanged or not at all.
 fn address(text: LenientString) -> Option<String> {
     text.filled().filter(|url| url.len() <= MAX_URL && url.bytes().all(|byte| byte.is_ascii_graphic()))
 }

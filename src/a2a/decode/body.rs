@@ -1,6 +1,6 @@
 //! A result: a task, a message or an update, by itself or in a wrapper that names it.
 //!
-//! Not here: the JSON-RPC answer around it, parts (see `part`).
+//! See also `part`, which reads the parts.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ use super::part::{PartIn, parts};
 use super::pieces::{ArtifactIn, StatusIn, role, status};
 use super::refused::ErrorIn;
 
-/// Every member that a task, a message or an event has in any version.
+/// All members of a task, a message or an event in any version.
 #[derive(Default)]
 pub(crate) struct DecodedBody {
-    /// What the wrapper said that it is.
+    /// The kind that the wrapper names.
     wrapped: Option<DecodedKind>,
     kind: LenientString,
     id: LenientString,
     task_id: LenientString,
     context_id: LenientString,
-    /// What the conversation is called in 0.1.
+    /// Name of the conversation in 0.1.
     session_id: LenientString,
     status: LenientObject<StatusIn>,
     artifacts: LenientList<LenientObject<ArtifactIn>>,
@@ -40,11 +40,11 @@ pub(crate) struct DecodedBody {
     reference_task_ids: LenientList<LenientString>,
     extensions: LenientList<LenientString>,
     metadata: Option<Box<RawValue>>,
-    /// What HTTP+JSON has in its place.
+    /// The error of HTTP+JSON, in place of a result.
     error: LenientObject<ErrorIn>,
 }
 
-/// What a body is.
+/// The kind of a body.
 #[derive(Clone, Copy)]
 enum DecodedKind {
     Task,
@@ -55,19 +55,20 @@ enum DecodedKind {
 }
 
 impl DecodedBody {
-    /// The event that this is.
+    /// Returns the event.
     pub(crate) fn event(self) -> Result<StreamResponse, AgentError> {
         let kind = self.wrapped.unwrap_or_else(|| self.classify());
         self.as_kind(kind)
     }
 
-    /// Reads JSON into this; yields whether it was an object.
+    /// Returns a reader of JSON into this body; it yields true if the JSON was an object.
     pub(super) fn fill(&mut self) -> BodyVisitor<'_> {
         BodyVisitor { body: self, wrapped: None }
     }
 
-    /// The error that this is. What A2A has a name for, or what says of which kind or task it is, is that, whatever members it has
-    /// besides. An id alone says nothing: errors of JSON-RPC have one.
+    /// Returns the error, if the body is one. A body of a known kind, or with a kind or a task id,
+    /// is that, regardless of its other members. An id alone is no evidence: JSON-RPC errors have
+    /// one.
     pub(super) fn refusal(&mut self) -> Option<ErrorIn> {
         let is_named = self.kind.is_filled() || self.task_id.is_filled();
         let is_known = self.wrapped.is_some() || !matches!(self.classify(), DecodedKind::Unknown);
@@ -93,7 +94,7 @@ impl DecodedBody {
         } else if self.parts.0.is_some() && self.role.is_filled() {
             DecodedKind::Message
         } else if self.status.0.is_some() && self.last.0.is_some() {
-            // Without `kind`, as in 0.1: only an update says whether it is the last.
+            // Without `kind`, as in 0.1: only an update can be marked as the last.
             DecodedKind::Status
         } else if self.status.0.is_some() && self.id.is_filled() {
             DecodedKind::Task
@@ -159,10 +160,10 @@ impl DecodedBody {
     }
 }
 
-/// Reads members into a body, through a wrapper if there is one.
+/// Visitor that reads members into a body, through a wrapper if there is one.
 pub(super) struct BodyVisitor<'a> {
     body: &'a mut DecodedBody,
-    /// What the wrapper says, inside of one.
+    /// The kind that the wrapper names, inside of one.
     wrapped: Option<DecodedKind>,
 }
 
@@ -197,7 +198,7 @@ enum BodyMember {
 }
 
 impl BodyMember {
-    /// What a wrapper of this name holds.
+    /// Returns the kind of content in a wrapper with this name.
     fn wraps(self) -> Option<DecodedKind> {
         match self {
             Self::Task => Some(DecodedKind::Task),
@@ -240,7 +241,8 @@ impl<'de> Visitor<'de> for BodyVisitor<'_> {
                 Some(kind) if self.body.wrapped.is_none() && message.is_none() => {
                     object.next_value_seed(BodyVisitor { body: self.body, wrapped: Some(kind) })?;
                 }
-                // A wrapper tells all: what lies beside it, or in it as another, does not count.
+                // Only the content of a wrapper counts, not members beside it or a second wrapper
+                // in it.
                 None if self.wrapped.is_some() || self.body.wrapped.is_none() => {
                     self.body.put(name, &mut object)?
                 }

@@ -1,8 +1,9 @@
-//! Reading an agent's answers, whichever dialect they are in: typed, in one pass, told apart by their content.
+//! Decodes an agent's responses in any dialect: typed, in one pass, with the kind detected from the
+//! content.
 //!
-//! The dialects differ so little on the way in (a wrapper or a `kind` or neither, the spelling of states, names of ids) that one reader takes them
-//! all, and agents that mix them. Not here: writing (see `v0_1`, `v0_3`, `v1`,
-//! `binding`), the Agent Card (see `card`).
+//! The dialects differ so little in responses (a wrapper or a `kind` or neither, the spelling of
+//! states, names of ids) that one reader accepts all of them, and mixtures of them. Out of scope:
+//! encoding (see `v0_1`, `v0_3`, `v1`, `binding`), the Agent Card (see `card`).
 
 mod body;
 mod part;
@@ -23,11 +24,11 @@ use super::dialect::Dialect;
 use super::error::AgentError;
 use super::lenient::LenientObject;
 
-/// Reads a JSON-RPC response object and returns its result, if there is one.
+/// Decodes a JSON-RPC response object and returns its result, if there is one.
 ///
 /// # Errors
 ///
-/// [`AgentError`], if it holds an error or is no such object.
+/// [`AgentError`] if it contains an error or is not such an object.
 pub(crate) fn result(json: &[u8], dialect: Dialect) -> Result<Option<DecodedBody>, AgentError> {
     let LenientObject(answer) =
         serde_json::from_str::<LenientObject<RpcResponse>>(well_formed_result(json)?).map_err(not_json)?;
@@ -39,11 +40,11 @@ pub(crate) fn result(json: &[u8], dialect: Dialect) -> Result<Option<DecodedBody
     }
 }
 
-/// Reads what is a result by itself, as HTTP+JSON gives it.
+/// Decodes a result without an envelope, as in HTTP+JSON.
 ///
 /// # Errors
 ///
-/// [`AgentError`], if it is an error or no object.
+/// [`AgentError`] if it is an error or not an object.
 pub(crate) fn plain(json: &[u8], dialect: Dialect) -> Result<DecodedBody, AgentError> {
     let mut body = DecodedBody::default();
     let mut reader = serde_json::Deserializer::from_str(well_formed_result(json)?);
@@ -58,7 +59,7 @@ pub(crate) fn plain(json: &[u8], dialect: Dialect) -> Result<DecodedBody, AgentE
     }
 }
 
-/// Reads how an agent says no in HTTP+JSON, with this status.
+/// Decodes an error of HTTP+JSON with this status.
 pub(crate) fn refusal(json: &[u8], status: u16) -> Option<AgentError> {
     let LenientObject(said) =
         serde_json::from_str::<LenientObject<RpcRefusal>>(well_formed_result(json).ok()?).ok()?;
@@ -71,12 +72,12 @@ struct RpcRefusal {
     error: LenientObject<ErrorIn>,
 }
 
-/// Text that the parser may be let onto.
+/// Returns text that is safe to parse.
 fn well_formed_result(json: &[u8]) -> Result<&str, AgentError> {
     if !depth_within(json, MAX_DEPTH) {
         return Err(AgentError::invalid_response("nested too deeply"));
     }
-    // Checked once, so that the parser need not check every string.
+    // Checked once, so that the parser does not have to check every string.
     str::from_utf8(json).map_err(|_| AgentError::invalid_response("not UTF-8"))
 }
 
@@ -84,12 +85,13 @@ fn not_json(error: serde_json::Error) -> AgentError {
     AgentError::invalid_response(&format!("not JSON: {error}"))
 }
 
-/// A JSON-RPC response object. Its members are put in place as they come: nothing is moved twice.
+/// A JSON-RPC response object. Its members are stored in place as they are read: nothing is moved
+/// twice.
 #[derive(Default)]
 struct RpcResponse {
-    /// It has a `jsonrpc` member.
+    /// True if it has a `jsonrpc` member.
     named: bool,
-    /// It has a result that is an object.
+    /// True if it has a result that is an object.
     found: bool,
     result: DecodedBody,
     error: Option<LenientObject<ErrorIn>>,

@@ -1,7 +1,8 @@
-//! Reading one part, and the words of a status.
+//! Decodes one part, and the word of a state.
 //!
-//! A part is known by its content: `kind` (0.2, 0.3), `type` (what some agents write instead), or neither (1.0). What no
-//! version knows is kept as it came. Not here: decoding base64, following links.
+//! A part is classified by its content: `kind` (0.2, 0.3), `type` (in place of it, from some
+//! agents), or neither (1.0). Unknown parts are kept unchanged. Base64 is not decoded, links are
+//! not fetched.
 
 use std::fmt;
 
@@ -13,12 +14,12 @@ use super::super::lenient::{LenientList, LenientObject, LenientString};
 use super::super::model::{Part, PartBody, TaskState};
 use super::wrapped::unwrap_data;
 
-/// The parts of a message or an artifact. What is no object at all is passed over.
+/// Returns the parts of a message or an artifact. Items that are not objects are skipped.
 pub(super) fn parts(list: LenientList<PartIn>) -> Vec<Part> {
     list.items().filter_map(|part| part.0).collect()
 }
 
-/// A part, or nothing if it is no object.
+/// A part, or nothing if it is not an object.
 pub(super) struct PartIn(Option<Part>);
 
 impl<'de> Deserialize<'de> for PartIn {
@@ -28,7 +29,7 @@ impl<'de> Deserialize<'de> for PartIn {
     }
 }
 
-/// The members of a part, not looked into yet: which of them count is known only at the end.
+/// The members of a part, unparsed: which of them count is known only at the end.
 #[derive(Default)]
 struct RawPart<'de> {
     kind: Option<&'de RawValue>,
@@ -43,7 +44,7 @@ struct RawPart<'de> {
     others: Vec<(String, &'de RawValue)>,
 }
 
-/// Content, with the filename and the media type that come with it.
+/// The content, with its filename and media type.
 struct PartContent {
     body: PartBody,
     filename: Option<String>,
@@ -108,7 +109,7 @@ impl<'de> RawPart<'de> {
         part
     }
 
-    /// The content, if any version knows it.
+    /// Returns the content, if any version knows it.
     fn content(&self) -> Option<PartContent> {
         let kind = self.kind.map_or("null", RawValue::get);
         if !matches!(kind, "null" | r#""""# | r#""text""# | r#""file""# | r#""data""#) {
@@ -122,7 +123,7 @@ impl<'de> RawPart<'de> {
 
     fn body(&self, kind: &str) -> Option<PartBody> {
         let text = self.text.and_then(text);
-        // Empty text beside other content is a default that was printed, not the content.
+        // Empty text beside other content is a default value, not the content.
         let alone = self.raw.is_none() && self.url.is_none() && self.data.is_none();
         if let Some(text) = text.filter(|text| alone || !text.is_empty()) {
             return Some(PartBody::Text(text));
@@ -136,7 +137,7 @@ impl<'de> RawPart<'de> {
         if let Some(data) = self.data {
             return Some(PartBody::Data(data.to_owned()));
         }
-        // The JavaScript SDK writes `{}` where it means `{"data":null}`.
+        // The JavaScript SDK writes `{}` for `{"data":null}`.
         let odd =
             |member: Option<&RawValue>| member.is_some_and(|raw| !matches!(raw.get(), "null" | r#""""#));
         let empty = matches!(kind, "null" | r#""""# | r#""data""#)
@@ -145,7 +146,7 @@ impl<'de> RawPart<'de> {
         empty.then(|| PartBody::Data(RawValue::NULL.to_owned()))
     }
 
-    /// The content of a file part of 0.2 and 0.3.
+    /// Returns the content of a file part of 0.2 and 0.3.
     fn file(&self) -> Option<PartContent> {
         let LenientObject(file) = serde_json::from_str::<LenientObject<FileIn>>(self.file?.get()).ok()?;
         let file = file?;
@@ -188,7 +189,7 @@ impl Serialize for RawPart<'_> {
     }
 }
 
-/// A string; nothing, if it is anything else.
+/// Returns a string; nothing if the value has another type.
 fn text(raw: &RawValue) -> Option<String> {
     if !raw.get().starts_with('"') {
         return None;
@@ -198,7 +199,8 @@ fn text(raw: &RawValue) -> Option<String> {
         .ok()
 }
 
-/// Text with half of a surrogate pair in it: JavaScript agents that stream cut strings between the halves.
+/// Text that may contain half of a surrogate pair: JavaScript agents split strings between the
+/// halves when they stream.
 struct LossyUtf16(String);
 
 impl<'de> Deserialize<'de> for LossyUtf16 {
@@ -210,7 +212,7 @@ impl<'de> Deserialize<'de> for LossyUtf16 {
                 f.write_str("a string")
             }
             fn visit_bytes<E>(self, bytes: &[u8]) -> Result<LossyUtf16, E> {
-                // A half comes as three bytes, of which each would become a replacement character.
+                // A half has three bytes, and each would become a replacement character.
                 let text = String::from_utf8_lossy(bytes);
                 Ok(LossyUtf16(text.replace("\u{FFFD}\u{FFFD}\u{FFFD}", "\u{FFFD}")))
             }
@@ -263,7 +265,7 @@ impl<'de> Deserialize<'de> for PartMember {
     }
 }
 
-/// A state as any version writes it; [`State::Unknown`], if it is no word at all.
+/// A state in the form of any version; [`TaskState::Unknown`] if it is not a word.
 pub(super) struct StateIn(pub(super) TaskState);
 
 impl Default for StateIn {

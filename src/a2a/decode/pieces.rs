@@ -1,6 +1,4 @@
-//! What a task is made of: messages, its status, artifacts.
-//!
-//! Not here: parts (see `part`), the task itself (see `body`).
+//! The components of a task: messages, its status, artifacts.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,7 +7,7 @@ use super::super::lenient::{LenientBool, LenientInteger, LenientList, LenientObj
 use super::super::model::{Artifact, Message, Role, TaskStatus};
 use super::part::{PartIn, StateIn, parts};
 
-/// A message within something else.
+/// A message within another object.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in super::super) struct MessageIn {
@@ -43,7 +41,8 @@ impl From<MessageIn> for Message {
 }
 
 impl MessageIn {
-    /// What is wrong with a message of a client: agents answer for theirs, clients are told.
+    /// Returns the missing member of a client's message: messages of agents are read leniently,
+    /// clients get an error.
     pub(in super::super) fn is_empty(&self, needs_id: bool) -> Option<&'static str> {
         let role = self.role.0.as_deref().unwrap_or_default();
         let known =
@@ -57,7 +56,7 @@ impl MessageIn {
     }
 }
 
-/// What an agent sends is the agent's, unless it says otherwise.
+/// Returns the role; a message of an agent has the agent's role unless it declares another.
 pub(super) fn role(role: &LenientString) -> Role {
     let user = |word: &str| word.eq_ignore_ascii_case("user") || word.eq_ignore_ascii_case("ROLE_USER");
     if role.0.as_deref().is_some_and(user) { Role::User } else { Role::Agent }
@@ -72,7 +71,7 @@ pub(super) struct StatusIn {
     timestamp: LenientString,
 }
 
-/// The status, if there is one.
+/// Returns the status, if there is one.
 pub(super) fn status(status: LenientObject<StatusIn>) -> Option<TaskStatus> {
     status.0.map(|status| TaskStatus {
         state: status.state.0,
@@ -90,7 +89,7 @@ pub(super) struct ArtifactIn {
     description: LenientString,
     parts: LenientList<PartIn>,
     extensions: LenientList<LenientString>,
-    /// In 0.1 this and those below are here.
+    /// 0.1 has this member and those below here.
     index: LenientInteger,
     append: LenientBool,
     last_chunk: LenientBool,
@@ -111,7 +110,8 @@ impl From<ArtifactIn> for Artifact {
     fn from(artifact: ArtifactIn) -> Self {
         let name = artifact.name.filled();
         Self {
-            // 0.1 has no ids: there the place is the key, or the name, and the place is 0 if nothing is said.
+            // 0.1 has no ids: there the index is the key, or else the name; the index is 0 by
+            // default.
             artifact_id: artifact
                 .artifact_id
                 .filled()

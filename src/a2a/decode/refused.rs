@@ -1,6 +1,6 @@
-//! An error of JSON-RPC or of HTTP+JSON: what it means is in its `ErrorInfo`, or else in its code.
+//! An error of JSON-RPC or of HTTP+JSON: its meaning is in its `ErrorInfo`, or else in its code.
 //!
-//! Not here: what each code means (see `error`).
+//! See also `a2a::error`, which gives the meaning of each code.
 
 use serde::Deserialize;
 
@@ -8,7 +8,7 @@ use super::super::dialect::Dialect;
 use super::super::error::{AgentError, ErrorKind};
 use super::super::lenient::{LenientInteger, LenientList, LenientObject, LenientString};
 
-/// Whose reasons are known.
+/// The domain of known reasons.
 const DOMAIN: &str = "a2a-protocol.org";
 
 /// An error.
@@ -17,9 +17,9 @@ const DOMAIN: &str = "a2a-protocol.org";
 pub(super) struct ErrorIn {
     code: LenientInteger,
     message: LenientString,
-    /// In JSON-RPC.
+    /// Details in JSON-RPC.
     data: LenientList<LenientObject<ErrorDetail>>,
-    /// In HTTP+JSON.
+    /// Details in HTTP+JSON.
     details: LenientList<LenientObject<ErrorDetail>>,
 }
 
@@ -32,14 +32,14 @@ struct ErrorDetail {
 }
 
 impl ErrorIn {
-    /// What is said by an agent that speaks this dialect.
+    /// Returns the error of an agent in this dialect.
     pub(super) fn refused(self, dialect: Dialect) -> AgentError {
         let Some(code) = self.code.0 else { return AgentError::invalid_response("an error without a code") };
         let kind = self.reason().unwrap_or_else(|| ErrorKind::of(code, dialect));
         AgentError::from_code(kind, code, &self.message.0.unwrap_or_default())
     }
 
-    /// What is said with this HTTP status, if that is more than the status.
+    /// Returns the error with this HTTP status, if it says more than the status.
     pub(super) fn refused_with(self, status: u16) -> Option<AgentError> {
         let kind = self.reason().or((status == 400).then_some(ErrorKind::InvalidParams))?;
         Some(AgentError::from_code(kind, status.into(), &self.message.0.unwrap_or_default()))

@@ -1,6 +1,7 @@
-//! Taking back what travels in a part's metadata before 1.0: data that is no object, names and media types.
+//! Restores the data that travels in a part's metadata before 1.0: data that is not an object,
+//! names and media types.
 //!
-//! Not here: the wrapping (see `older`).
+//! The opposite is in `legacy_parts`.
 
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
@@ -9,7 +10,8 @@ use super::super::dialect::Dialect;
 use super::super::legacy_parts::{WRAPPED, members};
 use super::super::model::{Part, PartBody};
 
-/// Takes the name and the media type of text and data back out of the metadata, where `older` puts them.
+/// Moves the name and the media type of text and data back out of the metadata, where
+/// `legacy_parts` puts them.
 pub(in super::super) fn take_descriptions(parts: &mut [Part], from: Dialect) {
     match from {
         Dialect::V0_1 | Dialect::V0_3 => parts.iter_mut().for_each(take_description),
@@ -36,7 +38,7 @@ fn take_description(part: &mut Part) {
     part.metadata = rest.and_then(Result::ok);
 }
 
-/// Undoes the wrapping that `older` and the official SDK do to data that is no object.
+/// Unwraps data that `legacy_parts` and the official SDK wrap because it is not an object.
 pub(super) fn unwrap_data(part: &mut Part) {
     let PartBody::Data(data) = &part.body else { return };
     let Some(metadata) = part.metadata.as_deref().filter(|raw| raw.get().contains(WRAPPED)) else { return };

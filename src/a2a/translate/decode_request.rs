@@ -1,6 +1,6 @@
-//! What a client asks, whatever its version: read once, its ids exchanged, and written for the agent.
+//! A client's request in any version: decoded once, its ids replaced, and encoded for the agent.
 //!
-//! The tenant that a client names is its own word and is dropped: the agent's is put there. Not here: writing (see `ask`).
+//! The tenant of a client is ignored: that of the agent is used. Encoding is in `encode_request`.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -14,17 +14,17 @@ use super::operation::Operation;
 use super::push_config::{PushConfig, PushIn};
 use super::rewrite_ids::IdKind;
 
-/// What a client asks of an agent.
+/// A client's request to an agent.
 pub struct ClientRequest {
     pub(super) operation: Operation,
     pub(super) asked: RequestParams,
-    /// How many messages of the history the client wants; without a number, as many as the agent likes to give.
+    /// The number of history messages that the client wants; without one, the agent decides.
     pub(super) history: Option<u32>,
-    /// As a JSON object, byte for byte.
+    /// A JSON object, byte for byte.
     pub(super) metadata: Option<Box<RawValue>>,
 }
 
-/// What is asked.
+/// The parameters of a request.
 pub(super) enum RequestParams {
     Say(Box<SendMessageRequest>),
     Task(String),
@@ -33,16 +33,16 @@ pub(super) enum RequestParams {
     Nothing,
 }
 
-/// Something said, and how the answer should be.
+/// A message, and the form of its response.
 pub(super) struct SendMessageRequest {
     pub(super) message: Message,
     pub(super) modes: Vec<String>,
-    /// Whether the client wants to be told at once what became of it, and not at the end.
+    /// True if the client wants an immediate response, and not one at the end.
     pub(super) at_once: bool,
     pub(super) push: Option<PushConfig>,
 }
 
-/// What parameters lack: -32602.
+/// The error for invalid parameters: -32602.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid parameters: {0}")]
 pub struct BadParams(pub &'static str);
@@ -74,11 +74,12 @@ struct ConfigurationIn {
 }
 
 impl ClientRequest {
-    /// Reads the parameters of a request.
+    /// Decodes the parameters of a request.
     ///
     /// # Errors
     ///
-    /// [`BadParams`], if something is missing that every version requires, or the operation is known to one version only.
+    /// [`BadParams`] if a member is missing that every version requires, or if only one version has
+    /// the operation.
     pub fn read(from: Dialect, operation: Operation, params: Option<&RawValue>) -> Result<Self, BadParams> {
         let json = params.map_or("{}", RawValue::get);
         if !depth_within(json.as_bytes(), MAX_DEPTH) {
@@ -106,12 +107,12 @@ impl ClientRequest {
         Ok(Self { operation, asked, history, metadata })
     }
 
-    /// What is asked for.
+    /// Returns the operation.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The task that this is about or that it continues, if it names one.
+    /// Returns the task that the request is about or continues, if it names one.
     pub fn task_id(&self) -> Option<&str> {
         match &self.asked {
             RequestParams::Say(said) => said.message.task_id.as_deref(),
@@ -122,7 +123,7 @@ impl ClientRequest {
         }
     }
 
-    /// The conversation that what is said belongs to, if it names one.
+    /// Returns the conversation of the message, if the request names one.
     pub fn context_id(&self) -> Option<&str> {
         match &self.asked {
             RequestParams::Say(said) => said.message.context_id.as_deref(),
@@ -133,7 +134,8 @@ impl ClientRequest {
         }
     }
 
-    /// Takes the names away that a client of 0.1 made up for something new: agents of other versions make them.
+    /// Removes the ids that a client of 0.1 generated for a new task: agents of other versions
+    /// generate them.
     pub fn drop_client_ids(&mut self, task: bool, context: bool) {
         if let RequestParams::Say(said) = &mut self.asked {
             said.message.task_id = said.message.task_id.take().filter(|_| !task);
@@ -141,12 +143,13 @@ impl ClientRequest {
         }
     }
 
-    /// Makes the ids that the agent's version requires and the client's has not: each must be such that nobody guesses it.
+    /// Generates the ids that the agent's version requires and the client did not send. `fresh`
+    /// must return unguessable ids.
     pub fn generate_missing_ids(&mut self, to: Dialect, mut fresh: impl FnMut() -> String) {
         let RequestParams::Say(said) = &mut self.asked else { return };
         let message = &mut said.message;
         if to.client_generates_task_ids() {
-            // A task that is there already has its conversation.
+            // An existing task has its conversation already.
             if message.task_id.is_none() {
                 message.task_id = Some(fresh());
                 message.context_id.get_or_insert_with(&mut fresh);
@@ -156,11 +159,11 @@ impl ClientRequest {
         }
     }
 
-    /// Shows every id of a task or a conversation, to be exchanged.
+    /// Passes every id of a task or a conversation to `exchange`, which may replace it.
     ///
     /// # Errors
     ///
-    /// The first that `exchange` gives.
+    /// The first error of `exchange`.
     pub fn ids_mut<R>(
         &mut self,
         mut exchange: impl FnMut(IdKind, &mut String) -> Result<(), R>,
@@ -175,7 +178,7 @@ impl ClientRequest {
     }
 }
 
-/// Shows the ids of a message.
+/// Passes the ids of a message to `exchange`.
 pub(super) fn message_ids<R>(
     message: &mut Message,
     exchange: &mut impl FnMut(IdKind, &mut String) -> Result<(), R>,
@@ -185,7 +188,8 @@ pub(super) fn message_ids<R>(
     message.reference_task_ids.iter_mut().try_for_each(|id| exchange(IdKind::Reference, id))
 }
 
-/// How much history is wanted. Nothing at all is 0 in 1.0, is the default in 0.1, and cannot be said in 0.2 and 0.3.
+/// Returns the requested history length. "No history" is 0 in 1.0, is the default in 0.1, and
+/// cannot be expressed in 0.2 and 0.3.
 fn history(from: Dialect, length: LenientInteger) -> Option<u32> {
     let length = length.0.and_then(|length| u32::try_from(length).ok());
     match from {

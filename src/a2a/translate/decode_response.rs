@@ -1,6 +1,6 @@
-//! What an agent answers, whatever its version: read once, and its ids exchanged.
+//! An agent's response in any version: decoded once, with its ids replaced.
 //!
-//! Not here: writing it for the client (see `tell`), refusals (see `refusal`).
+//! It is encoded for the client in `encode_response`; errors are in `error`.
 
 use serde::Deserialize;
 
@@ -14,10 +14,10 @@ use super::operation::Operation;
 use super::push_config::{PushIn, TaskPushNotificationConfig};
 use super::rewrite_ids::IdKind;
 
-/// What an agent answers, or one event of its stream.
+/// An agent's response, or one event of its stream.
 pub struct AgentResponse(pub(super) ResponseBody);
 
-/// What it is.
+/// The kind of a response, with its content.
 pub(super) enum ResponseBody {
     /// The messages are those of a task's history.
     Event(Box<StreamResponse>, Vec<Message>),
@@ -51,11 +51,11 @@ struct ConfigList {
 }
 
 impl AgentResponse {
-    /// Reads a JSON-RPC response object: an answer, or the data of one event of a stream.
+    /// Decodes a JSON-RPC response object: a response, or the data of one event of a stream.
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if the agent refused, or answered something else than was asked for.
+    /// [`AgentError`] if the agent rejected the request, or responded with another kind of result.
     pub fn read(from: Dialect, operation: Operation, json: &[u8]) -> Result<Self, AgentError> {
         match operation {
             Operation::Send | Operation::Stream | Operation::Subscribe => match from.event(json)? {
@@ -77,8 +77,9 @@ impl AgentResponse {
         }
     }
 
-    /// Whether a stream ends with this: the task is over for good, or the agent says that nothing follows. One that waits for somebody
-    /// may go on, and a task that is told whole at the beginning may still wait for what is being said.
+    /// Returns true if a stream ends with this event: the task has ended, or the agent marks the event
+    /// as the last. An interrupted task may continue, and the task at the beginning of a stream may
+    /// still wait for the message that is being sent.
     pub fn is_final(&self) -> bool {
         match &self.0 {
             ResponseBody::Event(event, _) => match event.as_ref() {
@@ -91,11 +92,11 @@ impl AgentResponse {
         }
     }
 
-    /// Shows every id of a task or a conversation, to be exchanged.
+    /// Passes every id of a task or a conversation to `exchange`, which may replace it.
     ///
     /// # Errors
     ///
-    /// The first that `exchange` gives.
+    /// The first error of `exchange`.
     pub fn ids_mut<R>(
         &mut self,
         mut exchange: impl FnMut(IdKind, &mut String) -> Result<(), R>,
@@ -134,8 +135,9 @@ impl AgentResponse {
     }
 }
 
-/// Whether an older client is told that nothing follows: the task is over, or waits for it to say something. Whoever waits for
-/// somebody else to allow something hears of it on the same stream.
+/// Returns true if a status is the last one for an older client: the task has ended, or waits for
+/// the client. A client that waits for an authorization by another party gets further events on the
+/// same stream.
 pub(super) fn is_over(status: &TaskStatus) -> bool {
     let waits_elsewhere = status.state == TaskState::AuthRequired;
     (status.state.is_terminal() || status.state.is_interrupted()) && !waits_elsewhere
@@ -146,7 +148,7 @@ fn normalize(status: &mut TaskStatus, from: Dialect) {
         take_descriptions(&mut message.parts, from);
     }
     if let Some(timestamp) = &mut status.timestamp {
-        // Without a zone it means UTC, and readers of 1.0 refuse it.
+        // Without a zone it means UTC, and readers of 1.0 reject it.
         let (day, time) = timestamp.split_once('T').unwrap_or_default();
         if !day.is_empty() && !time.contains(['Z', 'z', '+', '-']) {
             timestamp.push('Z');

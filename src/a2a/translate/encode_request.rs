@@ -1,7 +1,7 @@
-//! How what a client asks is written for the agent.
+//! Encodes a client's request for the agent.
 //!
-//! "No history" cannot be said in 0.2 and 0.3: there one message is asked for, and dropped from the answer (see `tell`).
-//! Not here: reading (see `request`), the JSON-RPC request around it.
+//! 0.2 and 0.3 cannot express "no history": there one message is requested, and dropped from the
+//! response (see `encode_response`). Requests are decoded in `decode_request`.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -69,7 +69,7 @@ impl ConfigurationOut<'_> {
 }
 
 impl ClientRequest {
-    /// The parameters, as the agent's version wants them. The tenant is the agent's; only 1.0 has any.
+    /// Encodes the parameters in the agent's version. The tenant is the agent's; only 1.0 has one.
     pub fn write(&self, to: Dialect, tenant: Option<&str>) -> Vec<u8> {
         let tenant = tenant.filter(|tenant| !tenant.is_empty() && to == Dialect::V1);
         let written = match &self.asked {
@@ -105,7 +105,7 @@ impl ClientRequest {
     }
 
     fn task_params<'a>(&'a self, task_id: &'a str, to: Dialect, tenant: Option<&'a str>) -> ParamsOut<'a> {
-        // A server of 1.0 refuses what it does not know: only a cancellation has metadata there.
+        // A server of 1.0 rejects unknown members: only a cancellation has metadata there.
         let described = to != Dialect::V1 || self.operation == Operation::Cancel;
         ParamsOut {
             tenant,

@@ -1,8 +1,9 @@
-//! How what an agent answers is written for the client.
+//! Encodes an agent's response for the client.
 //!
-//! A stream is told event by event, and what the client's version leaves out or wants besides is known from what came before:
-//! 0.1 names artifacts by their place and has neither tasks nor messages in streams; 1.0 wants a task first and the conversation
-//! in every update. Not here: reading (see `answer`), server-sent events, the JSON-RPC response around it.
+//! A stream is translated event by event, with a state for the members that the client's version
+//! omits or adds: 0.1 identifies artifacts by their index and has neither tasks nor messages in
+//! streams; 1.0 requires a task first and the conversation in every update. Responses are decoded
+//! in `decode_response`.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -16,23 +17,24 @@ use super::decode_response::{AgentResponse, ResponseBody, is_over};
 use super::push_config::{RegisteredOut, TaskPushNotificationConfig};
 use super::rewrite_ids::IdKind;
 
-/// Most artifacts of one task whose places are kept for a client of 0.1; those beyond share the last.
+/// Maximum number of artifact indexes of one task that are kept for a client of 0.1; further
+/// artifacts share the last.
 const MAX_PLACES: usize = 1024;
 
-/// Tells one client the answer to one request.
+/// The translator of the responses to one request.
 pub struct ResponseTranslator {
     to: Dialect,
     says: bool,
     history: Option<u32>,
     task_id: Option<String>,
     context_id: Option<String>,
-    /// The client has heard what it may take for the beginning.
+    /// True if the client has received a first event.
     begun: bool,
-    /// The artifacts by their place, for 0.1.
+    /// The ids of the artifacts by index, for 0.1.
     places: Vec<String>,
 }
 
-/// `{"task":…}` and the like.
+/// `{"task":…}` and the other wrappers.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResultWrapper<'a> {
@@ -77,7 +79,7 @@ struct EncodedConfigs<'a> {
 }
 
 impl ResponseTranslator {
-    /// Begins to answer a request, which is as the client wrote it.
+    /// Creates the translator of a request, which is in the client's form.
     pub fn new(to: Dialect, request: &ClientRequest) -> Self {
         let named = |id: Option<&str>| id.map(str::to_owned);
         Self {
@@ -86,13 +88,14 @@ impl ResponseTranslator {
             history: request.history,
             task_id: named(request.task_id()),
             context_id: named(request.context_id()),
-            // What continues a task must not begin with one that has lost its artifacts.
+            // A continued task must not begin with a task event that lacks its artifacts.
             begun: request.task_id().is_some(),
             places: Vec::new(),
         }
     }
 
-    /// Says what the client is to call the task or the conversation, where the agent's answers leave it out.
+    /// Sets the client's id of the task or the conversation, for responses of the agent without
+    /// one.
     pub fn names(&mut self, kind: IdKind, id: String) {
         match kind {
             IdKind::Task => self.task_id = Some(id),
@@ -101,11 +104,11 @@ impl ResponseTranslator {
         }
     }
 
-    /// The result of a plain call, as JSON.
+    /// Encodes the result of a plain call as JSON.
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if an update came where an answer was due.
+    /// [`AgentError`] if an update came in place of a result.
     pub fn result(&mut self, answer: AgentResponse) -> Result<Vec<u8>, AgentError> {
         match answer.0 {
             ResponseBody::Event(event, history) => match *event {
@@ -127,7 +130,8 @@ impl ResponseTranslator {
         }
     }
 
-    /// The results of the events of a stream that say the same, as JSON; none, if the client's version has no word for it.
+    /// Encodes an event as events of the client's version, as JSON; none if the version cannot
+    /// express it.
     pub fn events(&mut self, answer: AgentResponse) -> Vec<Vec<u8>> {
         let ResponseBody::Event(event, history) = answer.0 else { return Vec::new() };
         match *event {
@@ -157,13 +161,14 @@ impl ResponseTranslator {
         }
     }
 
-    /// The task with the conversation that it belongs to, also if the agent did not say so.
+    /// Returns the task with its conversation, also if the agent did not name it.
     fn bounded(&self, mut task: Task) -> Task {
         task.context_id = task.context_id.or_else(|| self.context_id.clone());
         task
     }
 
-    /// As much of the history as the client wants: not every agent can be told.
+    /// Returns as much of the history as the client requested: not every agent supports the
+    /// parameter.
     fn cut<'a>(&self, history: &'a [Message]) -> &'a [Message] {
         let wanted = self.history.map_or(usize::MAX, |wanted| usize::try_from(wanted).unwrap_or(usize::MAX));
         history.get(history.len().saturating_sub(wanted)..).unwrap_or_default()
@@ -180,7 +185,7 @@ impl ResponseTranslator {
     fn message(&self, message: Message) -> Vec<u8> {
         let written = |message| MessageOut::new(message, self.to);
         match self.to {
-            // There every answer is a task.
+            // In 0.1 every response is a task.
             Dialect::V0_1 => self.task(&self.as_task(message), &[]),
             Dialect::V0_3 => json(&written(&message)),
             Dialect::V1 => {
@@ -189,7 +194,7 @@ impl ResponseTranslator {
         }
     }
 
-    /// A message as a task that is done, and made it.
+    /// Converts a message to a completed task with the message as its artifact.
     fn as_task(&self, message: Message) -> Task {
         let artifact = Artifact {
             artifact_id: "0".to_owned(),
@@ -291,7 +296,7 @@ impl ResponseTranslator {
 
     fn update(&self, word: &'static str) -> UpdateOut<'_> {
         let oldest = self.to == Dialect::V0_1;
-        // Required, and not every agent says them.
+        // Required, and not every agent sends them.
         UpdateOut {
             kind: kind(self.to, word),
             id: oldest.then(|| self.task_id.as_deref().unwrap_or_default()),
@@ -301,7 +306,7 @@ impl ResponseTranslator {
         }
     }
 
-    /// The place of an artifact among those of its task, which is its key in 0.1.
+    /// Returns the index of an artifact within its task, which is its key in 0.1.
     fn place(&mut self, artifact_id: &str) -> usize {
         if self.to != Dialect::V0_1 {
             return 0;

@@ -1,28 +1,27 @@
-//! How an agent's refusal is told in the client's version: by what it means, since the same number means different things.
-//!
-//! Not here: refusals of the gateway's own.
+//! Maps an agent's error to the client's version by its meaning, since the same code means
+//! different things.
 
 use serde_json::value::RawValue;
 
 use super::super::dialect::Dialect;
 use super::super::error::{AgentError, ErrorKind};
 
-/// A JSON-RPC error, as the client's version has it.
+/// A JSON-RPC error in the client's version.
 #[derive(Debug)]
 pub struct RpcError {
     /// The code.
     pub code: i64,
-    /// The words of the agent.
+    /// The agent's message.
     pub message: String,
-    /// What A2A 1.0 says besides: an `ErrorInfo`.
+    /// The additional `ErrorInfo` of A2A 1.0.
     pub data: Option<Box<RawValue>>,
 }
 
-/// Whose the reasons are.
+/// The domain of the reasons.
 const DOMAIN: &str = "a2a-protocol.org";
 
 impl RpcError {
-    /// Tells what an agent said to a client that speaks `to`.
+    /// Maps an agent's error for a client with the dialect `to`.
     pub fn of(error: &AgentError, to: Dialect) -> Self {
         match error {
             AgentError::Refused { code, kind, message } => Self::new(*kind, *code, message, to),
@@ -32,7 +31,7 @@ impl RpcError {
         }
     }
 
-    /// A refusal of this kind. `code` is used where the version has none of its own for it.
+    /// Creates an error of this kind. `code` is used if the version has none of its own for it.
     pub fn new(kind: ErrorKind, code: i64, message: &str, to: Dialect) -> Self {
         let data = reason(kind).filter(|_| to == Dialect::V1).and_then(|reason| {
             let info = format!(
@@ -44,7 +43,7 @@ impl RpcError {
     }
 }
 
-/// A code that the version does not know otherwise: those of another version would be taken for something else.
+/// Returns a code without another meaning in the version: a foreign code would be misread.
 fn plain(code: i64) -> i64 {
     if (-32011..=-32001).contains(&code) { -32603 } else { code }
 }
@@ -59,7 +58,7 @@ fn code_of(kind: ErrorKind, to: Dialect) -> Option<i64> {
         ErrorKind::ContentType => Some(-32005),
         ErrorKind::InvalidAgentResponse => later(-32006),
         ErrorKind::ExtendedCard => later(-32007),
-        // No words of 0.3, but no other meaning there either.
+        // Not defined in 0.3, but without another meaning there.
         ErrorKind::Extension => later(-32008),
         ErrorKind::Version => later(-32009),
         ErrorKind::MethodNotFound => Some(-32601),

@@ -1,7 +1,8 @@
-//! HTTP+JSON of A2A 1.0 from the params of JSON-RPC, and its answers as JSON-RPC has them (A2A 1.0 §11).
+//! Converts the params of JSON-RPC to HTTP+JSON of A2A 1.0, and its responses to JSON-RPC (A2A 1.0
+//! §11).
 //!
-//! So whatever comes to an agent that has HTTP+JSON only goes the same ways as to any other. Not here: requests of the gateway's own
-//! (see `binding` one level up), sending.
+//! So a request to an agent that supports only HTTP+JSON takes the same path as any other. The
+//! gateway's own requests are in `a2a::binding`.
 
 use http::Method;
 use serde::Deserialize;
@@ -17,10 +18,10 @@ use super::error::RpcError;
 use super::operation::Operation;
 use crate::jsonrpc::{Id, Object, Text, write_error};
 
-/// Where the extended card is in A2A 0.2, which has no method for it: below the agent's address.
+/// Path of the extended card in A2A 0.2, which has no method for it: below the agent's URL.
 pub const EXTENDED_CARD_OF_0_2: &str = "/agent/authenticatedExtendedCard";
 
-/// What of the params stands in paths and queries.
+/// The params that go into paths and queries.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RouteParams<'a> {
@@ -46,7 +47,7 @@ struct RouteParams<'a> {
     include_artifacts: Option<&'a RawValue>,
 }
 
-/// The answer of an agent that is nothing but an error.
+/// The response of an agent that is only an error.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RestErrorBody<'a> {
@@ -54,7 +55,7 @@ struct RestErrorBody<'a> {
     error: &'a RawValue,
 }
 
-/// What such an error says (AIP-193).
+/// The content of such an error (AIP-193).
 #[derive(Default, Deserialize)]
 struct RestError<'a> {
     #[serde(borrow, default)]
@@ -66,12 +67,13 @@ struct RestError<'a> {
 }
 
 impl AgentInterface {
-    /// The requests of HTTP+JSON for an operation with these params of A2A 1.0, of which the first that the agent has a route for
-    /// counts. The tenant of the interface stands in the path: there is none in the params.
+    /// Encodes an operation with these params of A2A 1.0 as requests of HTTP+JSON, of which the
+    /// first that the agent has a route for counts. The tenant of the interface is in the path, not
+    /// in the params.
     ///
     /// # Errors
     ///
-    /// [`BadParams`], if the id of what it is about is missing, or cannot go into a path.
+    /// [`BadParams`] if a required id is missing, or cannot go into a path.
     pub fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
         let given: RouteParams<'_> =
             serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
@@ -103,7 +105,7 @@ impl AgentInterface {
             }
             Operation::Subscribe => return Ok(self.subscribe(&task()?)?),
             Operation::SetPush => {
-                // It stands in the body here, and in the path of all that is asked of it later.
+                // The id is in the body here, and in the path of all later requests about it.
                 let hook = given.id.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
                 hook.map(segment).transpose()?;
                 with(whole(), of_hooks(Method::POST, "")?)
@@ -127,7 +129,7 @@ impl From<PathSegmentError> for BadParams {
 }
 
 impl RouteParams<'_> {
-    /// What is asked for besides, as a query.
+    /// Encodes the other params as a query.
     fn query(&self) -> String {
         let each = [
             ("contextId", self.context_id),
@@ -151,12 +153,12 @@ impl RouteParams<'_> {
     }
 }
 
-/// The answer of HTTP+JSON with this status as a JSON-RPC response: its body is the `result`, or what it says of a failure the
-/// `error`. `None`, if it is a failure and not the agent's word.
+/// Converts a response of HTTP+JSON with this status to a JSON-RPC response: the body becomes the
+/// `result`, or its error the `error`. `None` if it is a failure that does not come from the agent.
 ///
 /// # Errors
 ///
-/// [`AgentError`], if it is no JSON.
+/// [`AgentError`] if it is no JSON.
 pub fn to_json_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
     let is_success = (200..300).contains(&status);
     let failed = serde_json::from_str::<Object<RestErrorBody<'_>>>(json).ok().map(|Object(said)| said.error);
@@ -178,7 +180,8 @@ pub fn to_json_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, A
     Ok(Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}", id.as_json(), result.get())))
 }
 
-/// What an error of HTTP+JSON says. Without a reason of A2A's it is the agent's word if it names a status of gRPC.
+/// Decodes an error of HTTP+JSON. Without an A2A reason it comes from the agent if it names a gRPC
+/// status.
 fn failure(json: &str, error: &RawValue, status: u16) -> Option<RpcError> {
     let said = serde_json::from_str::<Object<RestError<'_>>>(error.get())
         .map(|Object(said)| said)

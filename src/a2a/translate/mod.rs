@@ -1,7 +1,8 @@
-//! Between an A2A client and an A2A agent: what one of them says, as the other understands it.
+//! Translation between an A2A client and an A2A agent.
 //!
-//! Pure. Of one version, only ids are replaced and every other byte stays (`splice`); of two, what is said is read into the
-//! canonical model and written again. Not here: which ids a client may name, HTTP, sending.
+//! Pure. Within one version, only ids are replaced and every other byte stays (`rewrite_ids`);
+//! between two, messages are decoded into the canonical model and encoded again. Out of scope: the
+//! ids that a client may name, HTTP, sending.
 
 mod decode_request;
 mod decode_response;

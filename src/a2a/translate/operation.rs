@@ -1,53 +1,53 @@
-//! The operations of A2A, by the names that each version has for them.
+//! The operations of A2A, and their names in each version.
 //!
-//! Not here: what their parameters are (see `request`), which binding they come by.
+//! See also `decode_request`, which reads their parameters.
 
 use super::super::dialect::Dialect;
 
-/// What a client asks for, whatever its version calls it.
+/// An operation, independent of its name in a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Say something, and wait for the outcome.
+    /// Send a message, and wait for the result.
     Send,
-    /// Say something, and hear of it as it goes.
+    /// Send a message, and receive events.
     Stream,
-    /// Look at a task.
+    /// Get a task.
     Get,
-    /// Look at many tasks.
+    /// List tasks.
     List,
-    /// Stop a task.
+    /// Cancel a task.
     Cancel,
-    /// Hear of a task again.
+    /// Subscribe to a task.
     Subscribe,
-    /// Have news of a task sent to a webhook.
+    /// Register a webhook for events of a task.
     SetPush,
-    /// Look at such a registration.
+    /// Get such a registration.
     GetPush,
-    /// Look at all of them.
+    /// List all of them.
     ListPush,
-    /// Take one back.
+    /// Delete one.
     DeletePush,
-    /// Ask for the card that only known clients see.
+    /// Get the card for authenticated clients.
     ExtendedCard,
 }
 
-/// Why a method cannot be what it says.
+/// The reason why a method is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
-    /// The version is none that is spoken here, or not the one that has this method: -32009, as the SDKs of 1.0 say.
+    /// The version is not supported, or does not have this method: -32009, as in the SDKs of 1.0.
     #[error("this A2A version is not supported for this method")]
     Version,
-    /// The version has no such method: -32601, as servers of both versions say.
+    /// The version has no such method: -32601, as in servers of both versions.
     #[error("this A2A version has no such method")]
     Method,
 }
 
-/// What a version says about the dialect.
+/// The dialect that a version implies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DialectHint {
     /// 0.1.
     Oldest,
-    /// 0.2, 0.3, or nothing said.
+    /// 0.2, 0.3, or none given.
     Old,
     /// 1.x.
     New,
@@ -69,20 +69,21 @@ impl Operation {
         Self::ExtendedCard,
     ];
 
-    /// What a method asks for and in which dialect; nothing, if no version knows it.
+    /// Returns the operation of a method and its dialect; nothing if no version has the method.
     ///
-    /// `version` is what `A2A-Version` says. Absent, it is 0.3, as the specification wants.
+    /// `version` is the value of `A2A-Version`. If absent, it is 0.3, as specified.
     ///
     /// # Errors
     ///
-    /// [`Mismatch`], if the method and the version do not go together.
+    /// [`OperationError`] if method and version do not fit together.
     pub fn of(method: &str, version: Option<&str>) -> Result<Option<(Dialect, Self)>, OperationError> {
         let named = |dialect| Self::ALL.into_iter().find(|operation| operation.name(dialect) == Some(method));
         let [oldest, old, new] = [Dialect::V0_1, Dialect::V0_3, Dialect::V1].map(named);
         if oldest.or(old).or(new).is_none() {
             return Ok(None);
         }
-        // Some methods are the same in 0.1 and 0.3: 0.3, then, unless the version says otherwise.
+        // Some methods are the same in 0.1 and 0.3: then it is 0.3, unless the version says
+        // otherwise.
         let (first, second) =
             match spoken(version.unwrap_or_default().trim()).ok_or(OperationError::Version)? {
                 DialectHint::Oldest => ((Dialect::V0_1, oldest), (Dialect::V0_3, old)),
@@ -95,7 +96,7 @@ impl Operation {
         known(first).or_else(|| known(second)).map(Some).ok_or(OperationError::Version)
     }
 
-    /// What a dialect calls this; nothing, if it has no such thing.
+    /// Returns the name in a dialect; nothing if the dialect does not have the operation.
     pub fn name(self, dialect: Dialect) -> Option<&'static str> {
         match dialect {
             Dialect::V0_1 => self.oldest(),
@@ -104,7 +105,7 @@ impl Operation {
         }
     }
 
-    /// The name of A2A 1.0, which has all of them.
+    /// Returns the name in A2A 1.0, which has all operations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Send => "SendMessage",
@@ -150,18 +151,19 @@ impl Operation {
         }
     }
 
-    /// Whether it is answered by a stream of events.
+    /// Returns true if the response is a stream of events.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::Stream | Self::Subscribe)
     }
 
-    /// Whether it says something to the agent, and so may begin a task.
+    /// Returns true if it sends a message to the agent, and so may start a task.
     pub fn version_of(self) -> bool {
         matches!(self, Self::Send | Self::Stream)
     }
 }
 
-/// Only major and minor count; of 1.x every minor is taken, as the Python SDK does.
+/// Classifies a version. Only major and minor count; of 1.x every minor is accepted, as in the
+/// Python SDK.
 fn spoken(version: &str) -> Option<DialectHint> {
     let mut numbers = version.split('.');
     match (numbers.next(), numbers.next()) {

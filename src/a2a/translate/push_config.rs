@@ -1,35 +1,36 @@
-//! Webhooks for push notifications, as clients register them and agents give them back.
+//! Webhooks for push notifications, in the form in which clients register them and agents return
+//! them.
 //!
-//! Not here: whether an address may be called; the gateway's own webhooks (see `push` one level up).
+//! The gateway's own webhooks are in `a2a::push`.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::dialect::Dialect;
 use super::super::lenient::{LenientList, LenientObject, LenientString};
 
-/// Where news of a task is to be sent. Not to be printed: there are secrets in it.
+/// The webhook for events of a task. Not printable: it contains secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PushConfig {
-    /// Its name within the task; 0.1 has none.
+    /// Id of the registration within the task; 0.1 has none.
     pub id: Option<String>,
-    /// The address.
+    /// The URL.
     pub url: String,
-    /// What comes with each push, so that the receiver knows it for genuine.
+    /// The token of each push, by which the receiver verifies it.
     pub token: Option<String>,
-    /// How the sender is to prove itself.
+    /// The authentication of the sender.
     pub authentication: Option<PushAuthentication>,
 }
 
-/// How a sender of pushes proves itself. Not to be printed.
+/// The authentication of a sender of pushes. Not printable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PushAuthentication {
-    /// The schemes to choose from; 1.0 has one, and takes the first.
+    /// The schemes to choose from; 1.0 has one, and uses the first.
     pub schemes: Vec<String>,
-    /// What goes with the scheme.
+    /// The credentials for the scheme.
     pub credentials: Option<String>,
 }
 
-/// A webhook with the task that it is for.
+/// A webhook with its task.
 pub(super) struct TaskPushNotificationConfig {
     pub(super) task_id: Option<String>,
     pub(super) config: PushConfig,
@@ -56,7 +57,7 @@ struct AuthenticationIn {
 }
 
 impl PushIn {
-    /// The webhook; nothing, if it has no address.
+    /// Returns the webhook; nothing if it has no URL.
     pub(super) fn config(self) -> Option<PushConfig> {
         Some(PushConfig {
             id: self.id.filled(),
@@ -74,7 +75,7 @@ impl PushIn {
         })
     }
 
-    /// The webhook and its task; nothing, if there is no webhook in it.
+    /// Returns the webhook and its task; nothing if it contains no webhook.
     pub(super) fn registered(mut self) -> Option<TaskPushNotificationConfig> {
         let Some(inner) = self.push_notification_config.0.take() else {
             let task_id = std::mem::take(&mut self.task_id).filled();
@@ -87,7 +88,7 @@ impl PushIn {
     }
 }
 
-/// A webhook, as it is part of something else.
+/// A webhook as part of another object.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PushOut<'a> {
@@ -132,7 +133,7 @@ impl<'a> PushOut<'a> {
     }
 }
 
-/// A webhook with its task: around it in older versions, beside it in 1.0.
+/// A webhook with its task: as a wrapper in older versions, as a member in 1.0.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum RegisteredOut<'a> {

@@ -1,7 +1,8 @@
-//! What an agent pushes, and how a client of another version reads it.
+//! An agent's push, and its form for a client of another version.
 //!
-//! Reads a2a.md §3.4. Agents of 0.1 to 0.3 push the task itself, those of 1.0 what a stream would say, and some push 1.0 whichever
-//! version a webhook was registered in: so the body is told by its shape. Not here: whose ids are in it, sending it on, proofs.
+//! Follows `docs/spec/a2a.md` §3.4. Agents of 0.1 to 0.3 push the task itself, those of 1.0 the
+//! event of a stream, and some push 1.0 regardless of the version of the registration: so the body
+//! is classified by its shape.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,7 +26,7 @@ pub struct PushPayload<'a> {
     task_id: Option<String>,
 }
 
-/// What a body is.
+/// The kind of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PayloadKind {
     /// A task, by itself.
@@ -34,7 +35,7 @@ enum PayloadKind {
     WrappedTask,
     /// An update or a message, by itself.
     Event,
-    /// One in the wrapper of 1.0.
+    /// An update or a message in the wrapper of 1.0.
     WrappedEvent,
 }
 
@@ -74,7 +75,8 @@ struct StatusShape {
 }
 
 impl<'a> PushPayload<'a> {
-    /// Reads a body of at most [`MAX_PUSH_BYTES`](super::super::push::MAX_PUSH_BYTES) from an agent that speaks `from`.
+    /// Reads a body of at most [`MAX_PUSH_BYTES`](super::super::push::MAX_PUSH_BYTES) from an agent
+    /// with the dialect `from`.
     ///
     /// `None` if it is neither a task nor an event of any version, or could be read as two of them.
     pub fn read(json: &'a str, from: Dialect) -> Option<Self> {
@@ -83,7 +85,7 @@ impl<'a> PushPayload<'a> {
         }
         let mut said = json;
         let mut shape: PayloadShape<'a> = serde_json::from_str(json).ok()?;
-        // Some send a whole JSON-RPC message.
+        // Some agents send a whole JSON-RPC message.
         if let Some(inner) = shape.result.or(shape.params) {
             if shape.result.is_some() && shape.params.is_some() {
                 return None;
@@ -95,33 +97,34 @@ impl<'a> PushPayload<'a> {
         Some(Self { said, dialect, form, task_id: push_task_id(said.as_bytes()) })
     }
 
-    /// The body, without what a JSON-RPC message would put around it.
+    /// Returns the body, without a JSON-RPC envelope.
     pub fn json(&self) -> &'a str {
         self.said
     }
 
-    /// The agent's id of the task that it is about, if it says so.
+    /// Returns the agent's id of the task, if the body names one.
     pub fn task_id(&self) -> Option<&str> {
         self.task_id.as_deref()
     }
 
-    /// Whether a client of this version reads it as it is.
+    /// Returns true if a client of this version can read the body unchanged.
     pub fn is_for(&self, to: Dialect) -> bool {
         self.dialect == to
             && (to != Dialect::V1
                 || matches!(self.form, PayloadKind::WrappedTask | PayloadKind::WrappedEvent))
     }
 
-    /// Whether a client of this version can be told all of it. If not, it wants the task, and this is only a part of one.
+    /// Returns true if the body contains everything for a client of this version. If not, the
+    /// client expects the task, and this is only a part of one.
     pub fn is_complete(&self, to: Dialect) -> bool {
         to == Dialect::V1 || matches!(self.form, PayloadKind::Task | PayloadKind::WrappedTask)
     }
 
-    /// What it says.
+    /// Decodes the body.
     ///
     /// # Errors
     ///
-    /// [`AgentError`], if it is not as its shape promises.
+    /// [`AgentError`] if the content contradicts its shape.
     pub fn answer(&self) -> Result<AgentResponse, AgentError> {
         let wrapped = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, self.said);
         AgentResponse::read(self.dialect, Operation::Subscribe, wrapped.as_bytes())
@@ -166,19 +169,20 @@ impl PayloadShape<'_> {
 }
 
 impl AgentResponse {
-    /// A task that an agent was asked for in this version.
+    /// Creates a response from a task that an agent returned in this version.
     pub fn of_task(task: Task, from: Dialect) -> Self {
         Self::event(StreamResponse::Task(task), from)
     }
 
-    /// The body of a push that says the same to a client of this version, which calls the task so; `None`, if it has no word for it.
+    /// Encodes the body of a push for a client of this version, under the client's id of the task;
+    /// `None` if the version cannot express it.
     pub fn pushed(self, to: Dialect, task_id: &str) -> Option<Vec<u8>> {
         #[derive(serde::Serialize)]
         struct PayloadParams<'a> {
             id: &'a str,
         }
         let params = serde_json::value::to_raw_value(&PayloadParams { id: task_id }).ok()?;
-        // Whoever is pushed to has the task already: nothing is made up to begin with.
+        // The receiver of a push has the task already: no initial event is generated.
         let request = ClientRequest::read(to, Operation::Subscribe, Some(&params)).ok()?;
         let mut telling = ResponseTranslator::new(to, &request);
         match to {

@@ -1,9 +1,10 @@
-//! Replacing ids within JSON and leaving every other byte as it is.
+//! Replaces ids within JSON and leaves every other byte unchanged.
 //!
-//! For a client and an agent of one version: parameters and results are walked by what their members mean, and what is not
-//! known is not looked into (`metadata`, `data`, the parts of anything). A member that comes twice is replaced twice, and in
-//! parameters the spelling of protobuf (`task_id`) counts too, because servers take either: no id slips by.
-//! Not here: what an id becomes; other versions (see `request` and `answer`).
+//! For a client and an agent of one version: parameters and results are walked by the meaning of
+//! their members, and unknown members are not walked (`metadata`, `data`, the parts of anything). A
+//! duplicate member is replaced twice, and in parameters the spelling of protobuf (`task_id`)
+//! counts too, because servers accept either: no id is missed. Other versions are handled in
+//! `decode_request` and `decode_response`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,34 +19,34 @@ use super::super::lenient::absent;
 use super::operation::Operation;
 use crate::jsonrpc::Text;
 
-/// What an id names.
+/// The kind of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdKind {
-    /// The task that is spoken of.
+    /// The task of the request or response.
     Task,
-    /// Another task, which a message refers to.
+    /// Another task, to which a message refers.
     Reference,
     /// The conversation.
     Context,
 }
 
-/// Why ids could not be replaced.
+/// The reason why ids could not be replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RewriteError<R> {
-    /// The JSON is broken or nested too deeply.
+    /// The JSON is invalid or nested too deeply.
     NotJson,
-    /// What should be an id is no text.
+    /// An id is not a string.
     NotText(IdKind),
-    /// Whoever replaces ids does not know this one.
+    /// The `replace` function rejected the id.
     Refused(R),
 }
 
-/// Where in parameters or in a result the walk is.
+/// The position of the walk in parameters or in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// Parameters whose `id` is a task's; all of 0.1, results about webhooks included.
+    /// Parameters with a task's id in `id`; all of 0.1, results about webhooks included.
     ById,
-    /// Parameters whose `taskId` is a task's, and whose `id` is something else's.
+    /// Parameters with a task's id in `taskId`, and another id in `id`.
     ByTaskId,
     /// Parameters of a send.
     Saying,
@@ -59,17 +60,17 @@ enum Position {
     Told,
     /// A status.
     Status,
-    /// A message in what an agent says.
+    /// A message of an agent.
     Said,
     /// The result of a list of tasks.
     Listed,
     /// The result of a list of push configurations.
     Pushes,
-    /// Nothing in here is an id.
+    /// A position without ids below it.
     Nothing,
 }
 
-/// What a member holds.
+/// The content of a member.
 #[derive(Clone, Copy)]
 enum MemberKind {
     Id(IdKind),
@@ -137,11 +138,12 @@ impl Position {
 
 /// Replaces the ids in the parameters of a request.
 ///
-/// `replace` gives what an id becomes, or nothing if it stays. Borrows if all stay.
+/// `replace` returns the new id, or nothing if the id stays. Borrows if all stay.
 ///
 /// # Errors
 ///
-/// [`Unspliced`]; an id that is not text is refused, since nobody can say what a server makes of it.
+/// [`RewriteError`]; an id that is not a string is rejected, since servers may interpret it in
+/// different ways.
 pub fn params<'a, R>(
     json: &'a str,
     dialect: Dialect,
@@ -153,11 +155,11 @@ pub fn params<'a, R>(
 
 /// Replaces the ids in the result of a response, or of an event of a stream.
 ///
-/// `replace` gives what an id becomes, or nothing if it stays. Borrows if all stay.
+/// `replace` returns the new id, or nothing if the id stays. Borrows if all stay.
 ///
 /// # Errors
 ///
-/// [`Unspliced`]; an id that is not text stays as it is.
+/// [`RewriteError`]; an id that is not a string stays unchanged.
 pub fn result<R>(
     json: &str,
     dialect: Dialect,
@@ -189,7 +191,7 @@ fn splice<R>(
     applied(json, &walk.edits).map(Cow::Owned).ok_or(RewriteError::NotJson)
 }
 
-/// `json` with its edits, which are in order.
+/// Applies edits, which are in order, to `json`.
 fn applied(json: &str, edits: &[(Range<usize>, String)]) -> Option<String> {
     let grown: usize = edits.iter().map(|(_, text)| text.len()).sum();
     let mut out = String::with_capacity(json.len() + grown);
@@ -205,7 +207,7 @@ fn applied(json: &str, edits: &[(Range<usize>, String)]) -> Option<String> {
 
 struct MemberWalk<'a, R, F> {
     json: &'a str,
-    /// Whether an id must be text.
+    /// True if an id must be a string.
     strict: bool,
     replace: F,
     edits: Vec<(Range<usize>, String)>,
@@ -213,7 +215,7 @@ struct MemberWalk<'a, R, F> {
 }
 
 impl<R, F: FnMut(IdKind, &str) -> Result<Option<String>, R>> MemberWalk<'_, R, F> {
-    /// Looks at what should be an id; whether to go on.
+    /// Replaces one id. Returns true if the walk continues.
     fn id(&mut self, kind: IdKind, raw: &RawValue) -> bool {
         let edit = match self.edit(kind, raw) {
             Ok(edit) => edit,
@@ -235,7 +237,7 @@ impl<R, F: FnMut(IdKind, &str) -> Result<Option<String>, R>> MemberWalk<'_, R, F
             let odd = self.strict && raw.get() != "null";
             return if odd { Err(RewriteError::NotText(kind)) } else { Ok(None) };
         };
-        // Empty is how agents and clients print "none".
+        // Agents and clients write an empty id for "none".
         if id.is_empty() {
             return Ok(None);
         }
@@ -249,21 +251,21 @@ impl<R, F: FnMut(IdKind, &str) -> Result<Option<String>, R>> MemberWalk<'_, R, F
     }
 }
 
-/// One value at a place.
+/// One value at a position.
 struct ValueAt<'w, 'a, R, F>(&'w mut MemberWalk<'a, R, F>, Position);
 
-/// Each value of a list at a place.
+/// Each value of a list at a position.
 struct EachValue<'w, 'a, R, F>(&'w mut MemberWalk<'a, R, F>, Position);
 
 /// Each id of a list.
 struct EachId<'w, 'a, R, F>(&'w mut MemberWalk<'a, R, F>, IdKind);
 
-/// Ends the walk; the reason is kept elsewhere.
+/// Ends the walk; the reason is stored in `failed`.
 fn stop<E: serde::de::Error>() -> E {
     E::custom("stopped")
 }
 
-/// Makes seeds of the walk.
+/// Defines deserialization seeds of the walk.
 macro_rules! seed {
     ($name:ident) => {
         impl<'de, R, F> DeserializeSeed<'de> for $name<'_, 'de, R, F>
@@ -308,7 +310,7 @@ where
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        // A2A 0.3 lists push configurations without anything around the list.
+        // A2A 0.3 lists push configurations without an object around the list.
         let place = if self.1 == Position::Pushes { Position::Push } else { Position::Nothing };
         EachValue(self.0, place).visit_seq(list)
     }

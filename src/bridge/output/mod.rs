@@ -28,8 +28,8 @@ pub struct AgentOutput {
     pub task_id: Option<String>,
     /// The agent's id of the conversation, once it is known.
     pub context_id: Option<String>,
-    /// The id of the skill whose tool started the task; `None` if no skill was named, or none is
-    /// known.
+    /// The id of the skill of the tool that started the task; `None` if no skill was named, or none
+    /// is known.
     pub skill: Option<Arc<str>>,
     /// The state of the task; `None` until the agent reports one.
     pub state: Option<TaskState>,
@@ -52,7 +52,7 @@ pub struct AgentOutput {
     /// The content of the question when the agent last reported its state: later artifacts are not
     /// part of it.
     question: Option<Content>,
-    /// How often the same question was answered before.
+    /// Number of earlier answers to the same question.
     round: u8,
     /// The stamp that distinguishes the status of the question from any other.
     stamp: Option<[u8; 16]>,

@@ -25,11 +25,11 @@ pub struct AgentProfile {
 /// One skill of an agent.
 #[derive(Debug)]
 pub struct SkillProfile {
-    /// Its id on the card.
+    /// Id on the card.
     pub id: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its description.
+    /// Description.
     pub description: String,
     /// Keywords.
     pub tags: Vec<String>,
