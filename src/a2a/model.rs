@@ -128,8 +128,8 @@ impl Part {
         Self { body, filename: None, media_type: None, metadata: None }
     }
 
-    /// Returns true for reasoning of the agent's model, which is progress and not output: `thought`,
-    /// and `adk_thought` of Google's ADK, in the metadata of the part.
+    /// Returns true for reasoning of the agent's model, which is progress and not output:
+    /// `thought`, and `adk_thought` of Google's ADK, in the metadata of the part.
     pub fn is_thought(&self) -> bool {
         let marked = |json: &RawValue| {
             let marks: ThoughtMarks = serde_json::from_str(json.get()).unwrap_or_default();

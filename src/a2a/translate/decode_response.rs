@@ -77,9 +77,9 @@ impl AgentResponse {
         }
     }
 
-    /// Returns true if a stream ends with this event: the task has ended, or the agent marks the event
-    /// as the last. An interrupted task may continue, and the task at the beginning of a stream may
-    /// still wait for the message that is being sent.
+    /// Returns true if a stream ends with this event: the task has ended, or the agent marks the
+    /// event as the last. An interrupted task may continue, and the task at the beginning of a
+    /// stream may still wait for the message that is being sent.
     pub fn is_final(&self) -> bool {
         match &self.0 {
             ResponseBody::Event(event, _) => match event.as_ref() {
