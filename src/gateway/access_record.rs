@@ -1,6 +1,4 @@
-//! One HTTP request on its way through: what will be counted and logged about it.
-//!
-//! Not here: the counting (see `telemetry`).
+//! Data of one HTTP request for the access log and the metrics.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +16,7 @@ use crate::telemetry::access_log::AccessLine;
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 
-/// Whose fault trouble with an agent is.
+/// Returns which party an agent failure is attributed to.
 pub(super) fn outcome_of(trouble: &AgentFailure) -> Outcome {
     match trouble {
         AgentFailure::TokenUnavailable(_) => Outcome::GatewayFault,
@@ -28,34 +26,35 @@ pub(super) fn outcome_of(trouble: &AgentFailure) -> Outcome {
     }
 }
 
-/// What is known about a request so far.
+/// Access record: the facts about one request so far.
 pub(super) struct AccessRecord {
     begun: Instant,
-    /// Who asks.
+    /// The authenticated caller.
     pub(super) caller: Caller,
-    /// What goes along to the agents that are asked.
+    /// Context that is forwarded to the agents.
     pub(super) along: Option<Arc<ForwardedContext>>,
-    /// Whose share of the gateway it uses.
+    /// Owner of the quota that the request uses.
     pub(super) whose: Option<QuotaOwner>,
-    /// What is asked.
+    /// Method of the request.
     pub(super) method: Method,
-    /// The tool that is called.
+    /// Tool of a call.
     pub(super) tool: Option<String>,
-    /// The agent that is asked.
+    /// Agent that the request is for.
     pub(super) agent: Option<Arc<Agent>>,
-    /// The era of the client.
+    /// Era of the client.
     pub(super) era: Option<Era>,
-    /// Whether it belongs to a session.
+    /// True if the request belongs to a session.
     pub(super) session: bool,
     /// Time spent waiting for the agent.
     pub(super) agent_took: Option<Duration>,
-    /// The bytes of its answer, while its client reads that. There once they are counted.
+    /// Permit for the bytes of the response while the client reads it; present once they are
+    /// counted.
     held: Option<BytePermit>,
-    /// Bytes of answers that are kept for a batch.
+    /// Bytes of responses that are kept for a batch.
     kept: usize,
-    /// How it ends.
+    /// Outcome of the request.
     pub(super) outcome: Outcome,
-    /// Why it ends badly.
+    /// Reason for a failure.
     pub(super) fault: Option<&'static str>,
 }
 
@@ -79,11 +78,12 @@ impl AccessRecord {
         }
     }
 
-    /// Counts the bytes of an answer until the request is over, in place of those of `source`, which is held no more.
+    /// Counts the bytes of a response until the request is over, and releases `source`, the permit
+    /// of the data that the response was made from.
     ///
     /// # Errors
     ///
-    /// [`NoRoomError`], if there is no room for it.
+    /// [`NoRoomError`] if the quota is exhausted.
     pub(super) fn hold(
         &mut self,
         shares: &QuotaRegistry,
@@ -102,12 +102,12 @@ impl AccessRecord {
         held.set(bytes).inspect_err(|_| held.shrink_to(self.kept))
     }
 
-    /// Keeps the last answer beside those of the same batch that come after it.
+    /// Keeps counting the last response while later responses of the same batch are made.
     pub(super) fn keep(&mut self, bytes: usize) {
         self.kept = self.kept.saturating_add(bytes);
     }
 
-    /// Notes that the request is refused.
+    /// Records the rejection of the request.
     pub(super) fn record_rejection(&mut self, fault: &Fault, metrics: &Metrics) {
         self.fault = Some(fault.word());
         self.outcome = match fault.culprit() {
@@ -121,7 +121,7 @@ impl AccessRecord {
             Fault::OriginRefused(_) => Refusal::Origin,
             Fault::Unauthenticated(_) | Fault::DuplicateCredentials(_) => Refusal::Unauthenticated,
             Fault::InsufficientScope(_) | Fault::Forbidden => Refusal::Forbidden,
-            // Counted where there was no room.
+            // Counted where the quota was exhausted.
             Fault::CallerBytes | Fault::Bytes => return,
             Fault::RateLimited(_) | Fault::QuotaExceeded(_) => Refusal::RateLimited,
             Fault::Busy(_) | Fault::Ending | Fault::AuthUnavailable => Refusal::Overloaded,

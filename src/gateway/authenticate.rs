@@ -1,7 +1,7 @@
-//! Lets callers in: finds what a request shows of who sends it, and answers those who show nothing good.
+//! Authentication of requests: collects the credentials and rejects those that are not valid.
 //!
-//! Before the body is read, and for every request anew. Not here: whether what is shown is good (see `auth`), what the caller may
-//! do then (see `permit`).
+//! Runs before the body is read, and for every request anew. `auth` verifies the credentials,
+//! `authorize` applies the rules.
 
 use std::time::Instant;
 
@@ -19,11 +19,11 @@ use crate::fault::Fault;
 use crate::telemetry::audit_log;
 
 impl Inner {
-    /// Says who sends a request to a door where that must be shown.
+    /// Authenticates the caller of a request, by the mechanisms in `require`.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it.
+    /// The [`Fault`] with which the request is rejected.
     pub(super) async fn authenticate(
         &self,
         http: &Session,
@@ -35,7 +35,7 @@ impl Inner {
         let headers = &http.req_header().headers;
         let bearer = single_header(headers, &AUTHORIZATION)?.and_then(bearer);
         let api_key = match self.authenticator.key_header() {
-            // A value of another scheme is no key.
+            // A value with another scheme is not a key.
             Some(name) if *name == AUTHORIZATION => bearer.map(str::as_bytes),
             Some(name) => single_header(headers, name)?.map(HeaderValue::as_bytes),
             None => None,
@@ -54,7 +54,7 @@ impl Inner {
             audit_log::not_admitted(http.client_addr(), denial_reason(denied));
             let at = ChallengeContext { settings: &self.settings, endpoint };
             if denied == Denied::Bad {
-                // Credentials that are known to be good are accepted from any address.
+                // Valid credentials in the cache are accepted from any address.
                 if let Err(wait) = may_cost {
                     return Fault::RateLimited(wait.as_secs() + 1);
                 }
@@ -75,7 +75,8 @@ impl Inner {
     }
 }
 
-/// The token by which a caller was let in, to be exchanged for others on its behalf. What was not checked is none.
+/// Returns the token that authenticated the caller, to be exchanged for tokens on its behalf. A
+/// token that was not verified is never returned.
 pub(super) fn subject(caller: &Caller, headers: &HeaderMap) -> Option<SubjectToken> {
     let token = single_header(headers, &AUTHORIZATION).ok()??;
     let token = bearer(token).filter(|_| caller.has_token())?;
@@ -91,7 +92,7 @@ fn denial_reason(denied: Denied) -> &'static str {
     }
 }
 
-/// The one value of a header. Two could be two callers.
+/// Returns the value of a header. Two values could be two callers.
 fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Fault> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -100,8 +101,8 @@ fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option
     }
 }
 
-/// What follows `Bearer` (RFC 6750 §2.1); the scheme in any case. Nothing that can be read is shown all the same, and not good:
-/// it is empty.
+/// Returns the token after `Bearer` (RFC 6750 §2.1); the scheme in any case. An unreadable token
+/// counts as presented and invalid: the result is empty.
 fn bearer(value: &HeaderValue) -> Option<&str> {
     let value = value.as_bytes();
     let end = value.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(value.len());

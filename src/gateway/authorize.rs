@@ -1,6 +1,7 @@
-//! What a caller may do and see, wherever it matters: what it may not use is not there for it.
+//! Authorization: the methods, tools and resources that a caller may use and see. A forbidden item
+//! looks as if it did not exist.
 //!
-//! Not here: the rules themselves (see `auth::Rules`), whose tasks are whose (handles open for their caller only).
+//! `auth::Rules` evaluates the rules; handles open only for their caller.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,7 +19,8 @@ use crate::mcp::{Era, Method};
 use crate::telemetry::audit_log;
 
 impl Inner {
-    /// Whether there is such an agent, for this caller. Who could see it with more scopes is told so later.
+    /// Returns true if the agent exists for this caller. A caller that needs more scopes gets a
+    /// challenge later.
     pub(super) fn is_visible(&self, caller: &Caller, agent: &str) -> bool {
         let wanted = Action { agent: Some(agent), ..Action::default() };
         self.directory.find(agent).is_some()
@@ -26,17 +28,17 @@ impl Inner {
                 || matches!(self.rules.evaluate(caller, &wanted), PolicyDecision::ScopesNeeded(..)))
     }
 
-    /// Whether an agent is behind a door, for this caller.
+    /// Returns true if this caller sees an agent on this route.
     pub(super) fn can_see(&self, caller: &Caller, door: Route<'_>, agent: &Agent) -> bool {
         let name = agent.settings.name.as_str();
         door.agent().is_none_or(|door| name == door) && self.rules.sees(caller, name)
     }
 
-    /// Lets a caller use a method, or not.
+    /// Authorizes a method.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it.
+    /// The [`Fault`] with which the request is rejected.
     pub(super) fn authorize_method(
         &self,
         asker: &ClientContext,
@@ -44,19 +46,19 @@ impl Inner {
         method: Method,
     ) -> Result<(), Fault> {
         let wanted = Action { method: method.as_str(), agent: door.agent(), ..Action::default() };
-        // Which tool is called is judged, and told, later.
+        // The rules for the tool itself are evaluated, and logged, later.
         if method == Method::ToolsCall && self.rules.allow(&asker.caller, &wanted) {
             return Ok(());
         }
         self.evaluate((asker, door), &wanted, None, || Fault::Forbidden)
     }
 
-    /// Lets a caller use a method on a task of an agent, or not. A task's resources are its caller's, so rules for resources do not
-    /// speak of them.
+    /// Authorizes a method on a task of an agent. The resources of a task belong to its caller, so
+    /// rules for resources do not apply to them.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it.
+    /// The [`Fault`] with which the request is rejected.
     pub(super) fn authorize_task(
         &self,
         asking: (&ClientContext, Route<'_>),
@@ -69,11 +71,11 @@ impl Inner {
         self.evaluate(asking, &wanted, None, unseen)
     }
 
-    /// Lets a caller use a tool, by skill and name, or not.
+    /// Authorizes a tool, by skill and name.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it; the tool might not be there.
+    /// The [`Fault`] with which the call is rejected, as if the tool did not exist.
     pub(super) fn authorize_tool(
         &self,
         asking: (&ClientContext, Route<'_>),
@@ -87,11 +89,11 @@ impl Inner {
         self.audit((&asking.0.caller, asking.1), (&wanted, arguments), verdict, unseen)
     }
 
-    /// Lets a caller have an agent begin a task without naming a skill, or not.
+    /// Authorizes the start of a task at an agent without a skill.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it; the tool might not be there.
+    /// The [`Fault`] with which the call is rejected, as if the tool did not exist.
     pub(super) fn permit_start(
         &self,
         (asker, door): (&ClientContext, Route<'_>),
@@ -103,12 +105,12 @@ impl Inner {
         self.audit((&asker.caller, door), (&wanted, None), verdict, unseen)
     }
 
-    /// Lets a caller say something in a task, or not: as the tool of the skill that began it, or as a message to the agent as a whole
-    /// where no such tool is there.
+    /// Authorizes a message in a task: as a call of the tool of its skill, or as a message to the
+    /// agent as a whole if there is no such tool.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it; the task might not be there.
+    /// The [`Fault`] with which the message is rejected, as if the task did not exist.
     pub(super) fn permit_words(
         &self,
         (asker, door): (&ClientContext, Route<'_>),
@@ -128,7 +130,7 @@ impl Inner {
         self.audit((&asker.caller, door), (&wanted, None), verdict, || Fault::UnknownTask)
     }
 
-    /// Whether a caller may use one of the gateway's own tools on an agent.
+    /// Returns true if a caller may use a built-in tool on an agent.
     pub(super) fn may_use(&self, caller: &Caller, agent: &str, tool: TaskTool) -> bool {
         match tool {
             TaskTool::Start => self.judge_start(caller, agent).is_allowed(),
@@ -139,12 +141,13 @@ impl Inner {
         }
     }
 
-    /// Whether a caller may call a tool of an agent, by the id of its skill and its name.
+    /// Returns true if a caller may call a tool of an agent, by skill id and tool name.
     pub(super) fn may_call(&self, caller: &Caller, agent: &str, tool: (&str, &str)) -> bool {
         self.judge_tool(caller, &Action { agent: Some(agent), tool: Some(tool), ..CALL }).is_allowed()
     }
 
-    /// The one tool of an agent has no skill.
+    /// Evaluates the rules for a tool. The single tool of an agent without skills stands for all
+    /// skills.
     fn judge_tool(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         let has_skill = wanted.tool.is_none_or(|(skill, _)| !skill.is_empty());
         if has_skill || self.rules.is_empty() {
@@ -159,11 +162,11 @@ impl Inner {
         self.rules.judge_skilless(caller, &start_of(agent))
     }
 
-    /// Lets a caller read a resource, or not.
+    /// Authorizes reading a resource.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it; the resource might not be there.
+    /// The [`Fault`] with which the request is rejected, as if the resource did not exist.
     pub(super) fn authorize_resource(
         &self,
         asking: (&ClientContext, Route<'_>),
@@ -176,7 +179,7 @@ impl Inner {
         self.evaluate(asking, &wanted, None, || resource_not_found(uri))
     }
 
-    /// Whether a caller may read a resource.
+    /// Returns true if a caller may read a resource.
     pub(super) fn may_read(&self, asker: &ClientContext, agent: Option<&Agent>, uri: &str) -> bool {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted =
@@ -184,7 +187,7 @@ impl Inner {
         self.rules.allow(&asker.caller, &wanted)
     }
 
-    /// Whether a tool is on a caller's list.
+    /// Returns true if a tool is listed for a caller.
     pub(super) fn can_read_task(&self, asker: &ClientContext, entry: &ToolRef) -> bool {
         let caller = &asker.caller;
         match entry.of_agent() {
@@ -202,11 +205,11 @@ impl Inner {
         }
     }
 
-    /// Lets a caller use an A2A method on an agent as a whole, or not.
+    /// Authorizes an A2A method on an agent as a whole.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it.
+    /// The [`Fault`] with which the request is rejected.
     pub(super) fn authorize_agent(
         &self,
         (caller, door): (&Caller, Route<'_>),
@@ -217,12 +220,13 @@ impl Inner {
         self.audit((caller, door), (&wanted, None), verdict, || Fault::Forbidden)
     }
 
-    /// Lets a caller use a method on an agent that is none of A2A, or not. Nobody knows where ids stand in it, so that it could be about
-    /// anybody's task; a method of MCP is named in rules for what the MCP face does with it.
+    /// Authorizes a method that A2A does not define. The gateway does not know where ids are in its
+    /// params, so it could concern a task of any caller; the name of an MCP method in rules means
+    /// the MCP server.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it.
+    /// The [`Fault`] with which the request is rejected.
     pub(super) fn authorize_unknown(
         &self,
         (caller, door): (&Caller, Route<'_>),
@@ -237,11 +241,11 @@ impl Inner {
         self.audit((caller, door), (&wanted, None), verdict, unknown)
     }
 
-    /// Lets a caller use an A2A method on what is its own at an agent, or not.
+    /// Authorizes an A2A method on the caller's own tasks at an agent.
     ///
     /// # Errors
     ///
-    /// The fault that refuses it.
+    /// The [`Fault`] with which the request is rejected.
     pub(super) fn authorize_builtin_tool(
         &self,
         (caller, door): (&Caller, Route<'_>),
@@ -262,7 +266,7 @@ impl Inner {
         self.audit((&asker.caller, door), (wanted, arguments), verdict, unseen)
     }
 
-    /// Tells the audit log of a decision, and the caller if it is refused.
+    /// Writes a decision to the audit log, and returns the fault if it is negative.
     fn audit(
         &self,
         (caller, door): (&Caller, Route<'_>),
@@ -270,7 +274,7 @@ impl Inner {
         verdict: PolicyDecision<'_>,
         unseen: impl FnOnce() -> Fault,
     ) -> Result<(), Fault> {
-        // Where nobody proves anything and nothing is ruled there is no decision to tell of.
+        // Without authentication and rules there is no decision to log.
         if self.rules.is_empty() && caller.is_anonymous() {
             return Ok(());
         }
@@ -297,7 +301,8 @@ impl Inner {
             PolicyDecision::Allowed(_) => Ok(()),
             PolicyDecision::Refused(_) => Err(unseen()),
             PolicyDecision::ScopesNeeded(_, scopes) => {
-                // A token is for the door that the client uses, whichever agent the tool is of.
+                // A token is for the endpoint that the client uses, also if the tool is of another
+                // agent.
                 let at = ChallengeContext { settings: &self.settings, endpoint: door.endpoint() };
                 Err(Fault::InsufficientScope(challenge(&at, Some("insufficient_scope"), scopes)))
             }
@@ -305,11 +310,11 @@ impl Inner {
     }
 }
 
-/// A call of a tool.
+/// Action for a call of a tool.
 const CALL: Action<'static> =
     Action { method: Method::ToolsCall.as_str(), agent: None, tool: None, resource: None };
 
-/// A call of `subagent_start`.
+/// Returns the action for a call of `subagent_start`.
 fn start_of(agent: &str) -> Action<'_> {
     Action { agent: Some(agent), tool: Some((TaskTool::Start.name(), TaskTool::Start.name())), ..CALL }
 }
@@ -317,10 +322,11 @@ fn start_of(agent: &str) -> Action<'_> {
 /// Most bytes of arguments in one line of the audit log.
 const MAX_AUDITED_ARGUMENT_BYTES: usize = 2048;
 
-/// Where handles stand: who has one of somebody who is nobody can use it.
+/// Pointers to handles: any client can use the handle of an anonymous caller.
 const HANDLES: [&str; 2] = ["/taskId", "/contextId"];
 
-/// Arguments for the audit log, without what is not to be there. What cannot be read is left out: it could not be redacted.
+/// Returns arguments for the audit log, with the listed pointers removed. Unreadable arguments are
+/// left out: they could not be redacted.
 fn redacted(arguments: &RawValue, pointers: &[String]) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(arguments.get()) else {
         return "(unreadable)".to_owned();
@@ -354,7 +360,7 @@ mod tests {
         assert_eq!(shown(json, &["/a/b/1/c~1d", "/nowhere"]), r#"{"a":{"b":[1,{"c/d":"***"}]},"e":"shown"}"#);
         assert_eq!(shown(json, &["/a"]), r#"{"a":"***","e":"shown"}"#);
         assert_eq!(shown(r#"{"taskId":"handle"}"#, &[]), r#"{"taskId":"***"}"#);
-        // Of a member that is there twice the last counts, here as everywhere.
+        // Of a duplicate member the last counts, as elsewhere.
         assert_eq!(shown(r#"{"a":"first","a":"second"}"#, &["/a"]), r#"{"a":"***"}"#);
     }
 

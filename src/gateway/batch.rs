@@ -1,6 +1,7 @@
-//! Batches: several messages in one body, for 2025-03-26 only.
+//! JSON-RPC batches, for 2025-03-26 only.
 //!
-//! Answered one after the other within one budget, in JSON, without notifications. Not here: the single answers.
+//! The requests of a batch run one after the other within one budget. The response is JSON, without
+//! notifications.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ impl Inner {
         };
         let mut answers = BatchAnswers::default();
         let mut lacks: Vec<Fault> = Vec::new();
-        // One budget for all of them: the client waits for the whole.
+        // One budget for the batch: the client waits for all responses.
         let until = Instant::now() + budget;
         for message in placed {
             let (asker, method, id, params) = match message {
@@ -75,7 +76,8 @@ impl Inner {
         let BatchAnswers { count, mut body } = answers;
         body.push(b']');
         match lacks.first() {
-            // Nothing of it is served: then HTTP can say what is missing, where alone clients look for it.
+            // No request is served: the HTTP status can say what is missing, where some clients
+            // look only.
             Some(lack) if lacks.len() == count => {
                 exchange.record_rejection(lack, &self.metrics);
                 refused(http, lack, Era::Legacy, body).await
@@ -84,7 +86,7 @@ impl Inner {
         }
     }
 
-    /// Returns how long the client of a batch waits: all of its messages are of one client.
+    /// Returns the budget of the client of a batch; all requests of a batch have one client.
     fn budget_of_batch(&self, http: &Session, placed: &[BatchItem<'_>]) -> Result<Duration, Fault> {
         let mut of_client = placed.iter().filter_map(|one| match one {
             Ok(ClassifiedMessage::Request(asker, ..)) => Some(asker.limits),
@@ -94,7 +96,7 @@ impl Inner {
         Ok(limits.or(of_client.next().unwrap_or_default()).budget(self.settings.calls.budget))
     }
 
-    /// Answers one request of a batch, with what is left of the budget.
+    /// Handles one request of a batch within the rest of the budget.
     async fn one_of_batch(
         &self,
         (http, until): (&mut Session, Instant),
@@ -145,7 +147,7 @@ impl Inner {
     }
 }
 
-/// The answers so far, as they are written.
+/// Encoded responses so far.
 #[derive(Default)]
 struct BatchAnswers {
     count: usize,
@@ -160,10 +162,10 @@ impl BatchAnswers {
     }
 }
 
-/// One message of a batch, or why it cannot be answered as it wants.
+/// One message of a batch, or the fault with which it is rejected.
 type BatchItem<'a> = Result<ClassifiedMessage<'a>, (Fault, Id)>;
 
-/// Whether a fault is told to one request and leaves the rest of the batch alone.
+/// Returns true if a fault rejects one request and leaves the rest of the batch alone.
 fn is_gateway_fault(fault: &Fault) -> bool {
     matches!(fault, Fault::UnknownMethod(_) | Fault::InvalidParams(_))
 }

@@ -1,7 +1,7 @@
-//! Reading a body: under a limit, within a time, and whole.
+//! Receives the body of a request completely, within a size limit and a time limit.
 //!
-//! Its bytes are counted before they are read, and for as long as it is held; bodies that are waited for have a share too. The
-//! content is read by `jsonrpc`.
+//! The bytes count against the quota before they are read and while the body is held; a request
+//! that waits for its body also uses a quota of the caller. `jsonrpc` parses the content.
 
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -20,14 +20,14 @@ use crate::fault::Fault;
 use crate::quota::{BytePermit, FREE_BYTES};
 use crate::transport::BodyPieces;
 
-/// A body, and the bytes that are counted for it while it is held.
+/// Body of a request, with the permit for its bytes.
 pub(super) struct ReceivedBody {
     bytes: Bytes,
     permit: Option<BytePermit>,
 }
 
 impl ReceivedBody {
-    /// The permit of the body, for values that were made of it.
+    /// Returns the permit of the body, for values that were made from it.
     pub(super) fn into_permit(self) -> Option<BytePermit> {
         self.permit
     }
@@ -41,15 +41,15 @@ impl Deref for ReceivedBody {
     }
 }
 
-/// How much of a body is taken in, and of which share.
+/// Limits for one body, and the quotas that it uses.
 pub(super) struct BodyLimits<'a> {
     /// Most bytes of the body.
     pub(super) limit: usize,
-    /// How long it may take.
+    /// Longest time for the whole body.
     pub(super) within: Duration,
-    /// The shares that it takes of.
+    /// The quotas.
     pub(super) shares: &'a QuotaRegistry,
-    /// The owner of the share; `None`: none.
+    /// The owner of the quota; `None` if no quota applies.
     pub(super) whose: Option<&'a QuotaOwner>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct BodyLimits<'a> {
 ///
 /// # Errors
 ///
-/// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
+/// A [`Fault`] with the reason; the connection must not be used again then.
 pub(super) async fn read_json_body(
     http: &mut Session,
     intake: &BodyLimits<'_>,
@@ -67,11 +67,11 @@ pub(super) async fn read_json_body(
     in_time(http, intake, length).await
 }
 
-/// Reads the body of a request, whatever it says that it is.
+/// Reads the body of a request with any content type.
 ///
 /// # Errors
 ///
-/// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
+/// A [`Fault`] with the reason; the connection must not be used again then.
 pub(super) async fn read_body(http: &mut Session, intake: &BodyLimits<'_>) -> Result<ReceivedBody, Fault> {
     let length = check_length(http, intake.limit)?;
     in_time(http, intake, length).await
@@ -82,7 +82,8 @@ async fn in_time(
     intake: &BodyLimits<'_>,
     length: Option<usize>,
 ) -> Result<ReceivedBody, Fault> {
-    // Pingora's own limit, one for each piece, is for what is left unread here.
+    // Pingora's read timeout applies to each chunk; it is kept for bodies that are left unread
+    // here.
     let of_each = http.downstream_session.get_read_timeout();
     http.downstream_session.set_read_timeout(None);
     let whole = read_to_end(http, intake, length).await;
@@ -96,7 +97,7 @@ async fn read_to_end(
     length: Option<usize>,
 ) -> Result<ReceivedBody, Fault> {
     let mut reading = pin!(read(http, intake, length));
-    // Nearly every body is there already: then no timer is set, and no share is taken.
+    // Nearly every body has arrived already: then no timer is set and no quota is used.
     match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
         Poll::Ready(read) => read,
         Poll::Pending => {
@@ -107,11 +108,12 @@ async fn read_to_end(
     }
 }
 
-/// Reads and throws away what a refused client still sends, for a while: closing on it would lose it the refusal.
+/// Reads and discards the rest of a rejected request for a while. Otherwise closing the connection
+/// could lose the response.
 pub(super) async fn drain_before_close(http: &mut Session, limit: usize) {
     const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
     const AT_LEAST: usize = 16 * 1024 * 1024;
-    // A client that waits to be told to go on sends nothing.
+    // A client that waits for `100 Continue` sends nothing.
     if http.req_header().headers.get(EXPECT).is_some() {
         return;
     }
@@ -130,7 +132,7 @@ pub(super) async fn drain_before_close(http: &mut Session, limit: usize) {
     }
 }
 
-/// Refuses a header whose path and lines are longer than `longest` bytes together. Pingora takes 1 MiB.
+/// Rejects a header if its path and lines exceed `longest` bytes together. Pingora accepts 1 MiB.
 pub(super) fn header_fits(http: &Session, longest: usize) -> Result<(), Fault> {
     let header = http.req_header();
     // As HTTP/1.1 writes a line: with `: ` and its end.
@@ -139,19 +141,21 @@ pub(super) fn header_fits(http: &Session, longest: usize) -> Result<(), Fault> {
     if lines.sum::<usize>() + path > longest { Err(Fault::HeaderTooLarge(longest)) } else { Ok(()) }
 }
 
-/// Whether everybody agrees where the request ends, so that another one may follow it on its connection.
+/// Returns true if the end of the request is unambiguous, so that another request may follow on its
+/// connection.
 ///
-/// Pingora reads the chunks where there is a length as well, or where chunks are named twice; a proxy before the gateway may
-/// have read it otherwise (RFC 9112, section 6.1).
+/// Pingora reads chunks even if a length is present as well, or if chunked coding is named twice; a
+/// proxy before the gateway may have read the request differently (RFC 9112, section 6.1).
 pub(super) fn has_unambiguous_length(http: &Session) -> bool {
     let mut codings = http.req_header().headers.get_all(TRANSFER_ENCODING).iter();
     let is_plain = codings.next().is_none_or(|only| only.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    // It takes a length beside chunks out of the headers, and remembers it in this alone. HTTP/2 has no such thing.
+    // Pingora removes a length beside chunks from the headers, and records it only here. HTTP/2 is
+    // not affected.
     let is_alone = http.get_keepalive().is_some() || http.req_header().version != Version::HTTP_11;
     is_plain && codings.next().is_none() && is_alone
 }
 
-/// The length of the body, as far as it is announced.
+/// Returns the announced length of the body, if there is one.
 fn check_length(http: &Session, limit: usize) -> Result<Option<usize>, Fault> {
     let header = http.req_header();
     let length =
@@ -178,12 +182,12 @@ fn check(http: &Session) -> Result<(), Fault> {
 }
 
 fn is_json(value: &str) -> bool {
-    // As nearly everybody writes it.
+    // The usual spelling.
     if value == "application/json" {
         return true;
     }
     let mut pieces = value.split(';').map(str::trim);
-    // The second one is what the binding HTTP+JSON of A2A calls it.
+    // The second one is the media type of A2A's HTTP+JSON binding.
     let is_json = pieces.next().is_some_and(|name| {
         ["application/json", "application/a2a+json"].iter().any(|known| name.eq_ignore_ascii_case(known))
     });
@@ -203,7 +207,7 @@ async fn read(
     length: Option<usize>,
 ) -> Result<ReceivedBody, Fault> {
     let mut room = BodyReservation { intake, permit: None, pieces: BodyPieces::default() };
-    // A body that says how long it is takes its room before any of it is read.
+    // The announced length is reserved before the first byte is read.
     room.reserve(length.unwrap_or(0))?;
     if http.req_header().headers.get(EXPECT).is_some() {
         http.write_continue_response().await.map_err(|_| Fault::BodyIncomplete)?;
@@ -224,16 +228,16 @@ async fn read(
     Ok(room.hold(whole.freeze()))
 }
 
-/// The room of a body that is being read.
+/// Quota of a body that is being read.
 struct BodyReservation<'a> {
     intake: &'a BodyLimits<'a>,
-    /// There once the body is one that is counted.
+    /// Present once the body is large enough to be counted.
     permit: Option<BytePermit>,
     pieces: BodyPieces,
 }
 
 impl BodyReservation<'_> {
-    /// Takes room for so many bytes altogether, unless it has been taken.
+    /// Reserves this many bytes in total, unless they are reserved already.
     fn reserve(&mut self, bytes: usize) -> Result<(), Fault> {
         if bytes <= FREE_BYTES.max(self.permit.as_ref().map_or(0, BytePermit::counted)) {
             return Ok(());
@@ -243,7 +247,7 @@ impl BodyReservation<'_> {
         Ok(permit.set(bytes)?)
     }
 
-    /// Takes room for the next piece.
+    /// Reserves bytes for the next piece.
     fn add(&mut self, bytes: usize) -> Result<(), Fault> {
         let is_whole = self.pieces.add(bytes);
         if self.pieces.bytes() > self.intake.limit {

@@ -1,8 +1,8 @@
-//! Calls that clients of legacy sessions cancelled, and whose tasks live on for `calls.cancel_grace`.
+//! Calls that clients of legacy sessions cancelled. Their tasks continue for `calls.cancel_grace`.
 //!
-//! Hosts with short limits cancel calls whose results they want all the same. The next call of the same tool in the session names
-//! the tasks in its result; then they stay. Otherwise they are cancelled at their agents. Instance-local. Not here: the words (see
-//! `bridge::earlier`).
+//! Hosts with short limits cancel calls but still want the results. If the session calls the same
+//! tool again, that result names the tasks, and they stay. Otherwise they are cancelled at their
+//! agents. Local to one instance. See also `bridge::earlier` for the texts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,57 +17,59 @@ use super::closing::DrainState;
 use super::source::FollowedTask;
 use crate::follow::TaskFollower;
 
-/// Most cancelled calls of one session, and of all: beyond that a task is cancelled at once.
+/// Most cancelled calls of one session, and of all sessions. Beyond that, tasks are cancelled at
+/// once.
 const MAX_OF_SESSION: usize = 8;
 const MAX_CALLS: usize = 1024;
-/// Longest wait for an agent that is told to cancel a task, while the process ends.
+/// Longest wait for an agent to cancel a task while the process ends.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(10);
-/// Shortest limit that a client is taken to have. Users cancel sooner, and their next call must not suffer.
+/// Lower bound for the inferred limit of a client. Users may cancel sooner, and their next call
+/// must not suffer.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(2);
 
-/// The key of a session.
+/// Key of a session.
 type SessionKey = [u8; 16];
 
-/// A call that its client cancelled.
+/// Call that its client cancelled.
 pub(super) struct CancelledCall {
     pub(super) session: SessionKey,
-    /// The tool, as the client called it.
+    /// Name of the tool in the client's call.
     pub(super) tool: String,
-    /// The task that it began.
+    /// Task that the call started.
     pub(super) task: Box<FollowedTask>,
-    /// How long the client waited for the result.
+    /// Time that the client waited for the result.
     pub(super) waited: Duration,
 }
 
-/// A call in the table, with the moment at which its task is cancelled.
+/// Call in the table, with the time at which its task is cancelled.
 struct Waiting {
     call: CancelledCall,
     due: Instant,
 }
 
-/// The cancelled calls of one gateway, in the order in which they are due.
+/// Cancelled calls of one gateway, ordered by the time at which they are due.
 pub(super) struct CancelledCalls {
     followers: Arc<TaskFollower>,
     grace: Duration,
     waiting: Mutex<VecDeque<Waiting>>,
     added: Notify,
-    /// How many tasks are being cancelled.
+    /// Number of tasks that are being cancelled.
     cancelling: AtomicUsize,
 }
 
 impl CancelledCalls {
-    /// Holds nothing yet. Without `grace` it never does.
+    /// Creates an empty table. With a zero `grace` the table stays empty.
     pub(super) fn new(followers: &Arc<TaskFollower>, grace: Duration) -> Arc<Self> {
         let (waiting, added, cancelling) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
         Arc::new(Self { followers: followers.clone(), grace, waiting, added, cancelling })
     }
 
-    /// Whether tasks of cancelled calls live on.
+    /// Returns true if tasks of cancelled calls continue.
     pub(super) fn is_on(&self) -> bool {
         !self.grace.is_zero()
     }
 
-    /// How many tasks live on, or are being cancelled.
+    /// Returns the number of tasks that continue or are being cancelled.
     pub(super) fn count(&self) -> usize {
         self.waiting().len() + self.cancelling.load(Ordering::Acquire)
     }
@@ -76,8 +78,8 @@ impl CancelledCalls {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the task of a call live on for the grace. Where there is no room, the oldest of the session is cancelled at once;
-    /// where there is none at all, the new one is.
+    /// Lets the task of a call continue for the grace. If the session is at its limit, its oldest
+    /// task is cancelled at once; if the table is full, the new task is.
     pub(super) fn insert(&self, call: CancelledCall) {
         let surplus = {
             let mut waiting = self.waiting();
@@ -98,7 +100,7 @@ impl CancelledCalls {
         }
     }
 
-    /// Takes the cancelled calls of a tool in a session.
+    /// Removes and returns the cancelled calls of a tool in a session.
     pub(super) fn take(self: &Arc<Self>, session: SessionKey, tool: &str) -> Option<EarlierCalls> {
         let is_taken = |one: &Waiting| one.call.session == session && one.call.tool == tool;
         let calls = remove(&mut self.waiting(), is_taken);
@@ -106,14 +108,15 @@ impl CancelledCalls {
         (!calls.is_empty()).then(|| EarlierCalls { table: self.clone(), calls, is_told, warning: None })
     }
 
-    /// The session is over: its tasks are cancelled now.
+    /// Cancels the tasks of a session that has ended.
     pub(super) fn end_session(&self, session: SessionKey) {
         for call in remove(&mut self.waiting(), |one| one.call.session == session) {
             self.followers.cancel(&call.task.entry, &call.task.known);
         }
     }
 
-    /// Cancels tasks whose time is over; all of them once the last answers of the process are due. Runs until it is dropped.
+    /// Cancels tasks whose grace has expired, and all tasks once the last responses of the process
+    /// are due. Runs until it is dropped.
     pub(super) async fn run(self: Arc<Self>, closing: &DrainState) {
         let mut cancelling = JoinSet::new();
         loop {
@@ -128,7 +131,7 @@ impl CancelledCalls {
         }
     }
 
-    /// Waits until the time of a task is over.
+    /// Waits until the grace of a task has expired.
     async fn due(&self, closing: &DrainState) {
         loop {
             let next = self.waiting().front().map(|first| first.due);
@@ -144,7 +147,7 @@ impl CancelledCalls {
         }
     }
 
-    /// Takes the calls whose time is over. They are counted until they are cancelled.
+    /// Removes and returns the calls that are due. They are counted until they are cancelled.
     fn take_due(&self, closing: &DrainState) -> Vec<CancelledCall> {
         let now = Instant::now();
         let mut waiting = self.waiting();
@@ -163,7 +166,7 @@ impl CancelledCalls {
     }
 }
 
-/// Takes out what fits; the rest keeps its order.
+/// Removes and returns the calls that match; the rest keeps its order.
 fn remove(waiting: &mut VecDeque<Waiting>, fits: impl Fn(&Waiting) -> bool) -> Vec<CancelledCall> {
     if !waiting.iter().any(&fits) {
         return Vec::new();
@@ -173,7 +176,7 @@ fn remove(waiting: &mut VecDeque<Waiting>, fits: impl Fn(&Waiting) -> bool) -> V
     taken.into_iter().map(|one| one.call).collect()
 }
 
-/// A task that is being cancelled; counted while it lasts.
+/// Guard of a task that is being cancelled; decrements the count when it is dropped.
 struct Cancelling<'a>(&'a AtomicUsize);
 
 impl Drop for Cancelling<'_> {
@@ -182,28 +185,29 @@ impl Drop for Cancelling<'_> {
     }
 }
 
-/// Cancelled calls that the result of the next one names. If there is no result, they go back for another grace.
+/// Cancelled calls that the result of the next call names. Without a result they return to the
+/// table for another grace.
 pub(super) struct EarlierCalls {
     table: Arc<CancelledCalls>,
     calls: Vec<CancelledCall>,
     is_told: AtomicBool,
-    /// What the client is to know of its tasks besides.
+    /// Warning for the client about these tasks.
     pub(super) warning: Option<&'static str>,
 }
 
 impl EarlierCalls {
-    /// The tasks.
+    /// Returns the tasks of these calls.
     pub(super) fn tasks(&self) -> impl Iterator<Item = &FollowedTask> {
         self.calls.iter().map(|call| call.task.as_ref())
     }
 
-    /// How long the client waits this time, as far as its cancellations tell: less than it did then.
+    /// Returns the budget for this call: less than the shortest wait that the client cancelled.
     pub(super) fn budget(&self) -> Duration {
         let shortest = self.calls.iter().map(|call| call.waited / 5 * 4).min().unwrap_or(Duration::MAX);
         shortest.max(SHORTEST_LIMIT)
     }
 
-    /// The client is told of the tasks: they stay.
+    /// Records that the client received the handles: the tasks stay.
     pub(super) fn set_told(&self) {
         self.is_told.store(true, Ordering::Release);
     }

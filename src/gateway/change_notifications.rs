@@ -1,7 +1,6 @@
-//! What the client of a stream is told, when something that it waits for has changed.
+//! Notifications on a client's stream about changes that the client subscribed to.
 //!
-//! Nothing is told twice, and nothing that is old by the time it is told. Not here: waiting (see `watching`), the stream itself
-//! (see `listen`).
+//! No state is sent twice, and no notification is older than the state at the time of sending.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,20 +22,20 @@ use crate::mcp::notifications::{
 use crate::mcp::tasks::TaskSnapshot;
 use crate::tasks::TaskEntry;
 
-/// Told to a session of before.
+/// Warning to a session that an earlier process began.
 const RESTARTED: &str = "The gateway was started again. It does not know any more which resources this session was subscribed to: \
                          read those that matter, and subscribe to them again.";
 
 impl Inner {
-    /// Tells the client of a session that began before this process, and of which nothing is known here, that its subscriptions are
-    /// lost. Not 404: hardly any client begins a new session then.
+    /// Warns the client of a session that began before this process, and whose state is unknown,
+    /// that its subscriptions are lost. Not 404: few clients begin a new session on 404.
     pub(super) async fn tell_of_restart(
         &self,
         asker: &ClientContext,
         events: &mut SseWriter<'_>,
     ) -> Result<(), ClientGone> {
         let Some(session) = &asker.session else { return Ok(()) };
-        // With a data directory all that is to be known is.
+        // With a data directory, the state of all sessions is known.
         if self.ledger.is_enabled()
             || session.began() >= Duration::from_millis(self.begun.unix_ms)
             || self.sessions.is_remembered(session)
@@ -44,11 +43,11 @@ impl Inner {
             return Ok(());
         }
         events.send(&message(LoggingLevel::Warning, "gateway", RESTARTED)).await?;
-        // A client that had subscribed to a resource reads it again, at least.
+        // A client that had subscribed to a resource at least reads it again.
         events.send(&list_changed(ChangeableList::Resources, None)).await
     }
 
-    /// Looks what a session wants to be told of by now.
+    /// Brings the stream up to date with the present subscriptions of its session.
     pub(super) async fn reevaluate(
         &self,
         stream: &mut Subscription<'_>,
@@ -84,7 +83,7 @@ impl Inner {
                 continue;
             };
             let number = stream.watching.watch(topic.clone(), entry);
-            // What changed after the client subscribed and before the stream got to know of it is told now.
+            // Changes between the client's subscription and this moment are notified now.
             if entry.visible_state(|inside| inside.changed.instant < since) {
                 self.skip(number, stream);
             }
@@ -93,7 +92,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Tells of a task, if there is news.
+    /// Sends the state of a task, if it differs from the state that was sent last.
     pub(super) async fn notify_task(
         &self,
         number: u64,
@@ -110,7 +109,7 @@ impl Inner {
         events.send(&self.encode_notification(&target.topic, target.entry(), (asker, id), false)).await
     }
 
-    /// Takes the present state of a task for told.
+    /// Records the present state of a task as sent.
     pub(super) fn skip(&self, number: u64, stream: &mut Subscription<'_>) {
         let (asker, id) = (stream.asker, stream.id);
         if let Some(target) = stream.watching.target(number) {
@@ -118,7 +117,7 @@ impl Inner {
         }
     }
 
-    /// What a client would be told, in short, so that nothing is told twice.
+    /// Returns a hash of the notification content, so that no state is sent twice.
     fn watch(
         &self,
         topic: &SubscriptionKey,
@@ -141,7 +140,7 @@ impl Inner {
         hasher.finish()
     }
 
-    /// The notification, with or without the time of the change.
+    /// Encodes the notification, with or without the time of the change.
     fn encode_notification(
         &self,
         topic: &SubscriptionKey,
@@ -212,7 +211,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Hears of agents, and of the caller's tasks, that come and go, once the client wants to.
+    /// Begins to listen for changes of agents and of the caller's tasks, once the client has
+    /// subscribed to them.
     pub(super) fn watch_new_tasks(&self, stream: &mut Subscription<'_>) {
         if !stream.hears_streams && stream.plain.contains(STREAMS) {
             stream.watching.listen_to(Change::Streams, self.tasks.changes_of(stream.asker.caller.name()));
@@ -224,13 +224,14 @@ impl Inner {
         }
     }
 
-    /// How the agents behind a door stand, as the registry shows it.
+    /// Returns the version and the reachability of each agent that the caller sees on this route,
+    /// as the registry shows them.
     fn visible_agents(&self, asker: &ClientContext, door: Route<'_>) -> Vec<(u64, Reachability)> {
         let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
         behind.map(|agent| (agent.version(), reach(agent))).collect()
     }
 
-    /// How many cards each agent behind a door has had.
+    /// Returns the number of cards that each agent visible on this route has had.
     pub(super) fn versions(&self, asker: &ClientContext, door: Route<'_>) -> HashMap<String, u64> {
         let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
         behind.map(|agent| (agent.settings.name.clone(), agent.version())).collect()

@@ -1,8 +1,8 @@
-//! What one stream of a client waits for: its tasks, its session, the agents.
+//! Change set of one stream: waits for changes of tasks, of the session and of agents.
 //!
-//! The first change is heard at once, the next ones of the same thing at most once in a while, and the last one always. Each
-//! thing is one small future in a set that ends with the stream. Bounded by who fills it. Not here: what the client is told of it
-//! (see `listen`).
+//! The first change is reported at once, later changes of the same subject at most once per
+//! interval, and the last change always. Each subject is one small future in a set that ends with
+//! the stream. The callers bound the number. See also `subscriptions`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::time::Instant;
 use crate::bridge::resource_uri::ResourceUri;
 use crate::tasks::{TaskEntry, WatchGuard};
 
-/// The shortest time between two tellings of one thing.
+/// Shortest time between two notifications of one subject.
 const MIN_NOTIFY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One thing that a client is told of, by the name under which it asked for it.
+/// Subject of a subscription, with the name under which the client subscribed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SubscriptionKey {
     /// A resource, by its URI.
@@ -30,7 +30,7 @@ pub(super) enum SubscriptionKey {
 }
 
 impl SubscriptionKey {
-    /// The handle of the task that it is about, if it is about one.
+    /// Returns the handle of the task, if the subject is a task.
     pub(super) fn handle(&self) -> Option<&str> {
         match self {
             Self::Task(handle) | Self::CoreTask(handle) => Some(handle),
@@ -43,7 +43,7 @@ impl SubscriptionKey {
         }
     }
 
-    /// Whether it is about the stream of a task rather than the task.
+    /// Returns true if the subject is the stream of a task rather than the task.
     pub(super) fn is_stream(&self) -> bool {
         match self {
             Self::Resource(uri) => matches!(ResourceUri::read(uri), Some(ResourceUri::Stream(_))),
@@ -52,32 +52,32 @@ impl SubscriptionKey {
     }
 }
 
-/// What has changed.
+/// Subject that has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// The card of an agent.
     Cards,
-    /// A card was looked at; perhaps an agent came or went.
+    /// A card was fetched; an agent may have appeared or disappeared.
     Looks,
-    /// What some session wants.
+    /// The subscriptions of a session.
     Session,
-    /// Which tasks of the caller flow.
+    /// The live streams of the caller's tasks.
     Streams,
-    /// The task of this number.
+    /// The task with this number.
     Task(u64),
 }
 
-/// A task that is watched.
+/// Watched task.
 pub(super) struct WatchedTask {
     pub(super) topic: SubscriptionKey,
-    /// What was told last, in short; `None`: nothing yet.
+    /// Hash of the last notification; `None` before the first.
     pub(super) mark: Option<u64>,
     watcher: WatchGuard,
     waiting: AbortHandle,
 }
 
 impl WatchedTask {
-    /// The task.
+    /// Returns the entry of the task.
     pub(super) fn entry(&self) -> &Arc<TaskEntry> {
         self.watcher.entry()
     }
@@ -89,7 +89,7 @@ impl Drop for WatchedTask {
     }
 }
 
-/// Everything that one stream waits for.
+/// All changes that one stream waits for.
 #[derive(Default)]
 pub(super) struct ChangeSet {
     targets: HashMap<u64, WatchedTask>,
@@ -112,33 +112,34 @@ impl ChangeSet {
         self.last
     }
 
-    /// The task of this number, if it is still watched.
+    /// Returns the task with this number, if it is still watched.
     pub(super) fn target(&mut self, number: u64) -> Option<&mut WatchedTask> {
         self.targets.get_mut(&number)
     }
 
-    /// All tasks that are watched.
+    /// Returns all watched tasks.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Arc<TaskEntry>> {
         self.targets.values().map(WatchedTask::entry)
     }
 
-    /// Whether this is watched.
+    /// Returns true if the subject is watched.
     pub(super) fn has(&self, topic: &SubscriptionKey) -> bool {
         self.targets.values().any(|target| target.topic == *topic)
     }
 
-    /// Watches nothing but these any more.
+    /// Stops watching all subjects but `wanted`.
     pub(super) fn retain(&mut self, wanted: &BTreeSet<SubscriptionKey>) {
         self.targets.retain(|_, target| wanted.contains(&target.topic));
     }
 
-    /// What has changed next; whoever is told must look only now. `None`: nothing will change any more. May be dropped and
-    /// called again.
+    /// Waits for the next change; its receiver must read the state only afterwards. `None` if
+    /// nothing can change any more. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Change> {
         loop {
             match self.waiting.join_next().await? {
                 Ok((signal, Some(mut changes))) => {
-                    // Marked as seen before anybody looks: what changes from here on is heard again.
+                    // Marked as seen before the state is read: changes from here on are reported
+                    // again.
                     changes.mark_unchanged();
                     let waiting =
                         self.waiting.spawn(wait(signal, changes, Instant::now() + MIN_NOTIFY_INTERVAL));
@@ -154,7 +155,7 @@ impl ChangeSet {
                     }
                     return Some(signal);
                 }
-                // The task is not watched any more.
+                // The task is no longer watched.
                 Ok((Change::Task(_), None)) | Err(_) => {}
                 Ok((Change::Cards | Change::Looks | Change::Session | Change::Streams, None)) => return None,
             }
@@ -162,7 +163,7 @@ impl ChangeSet {
     }
 }
 
-/// Waits for a change, and then until it may be told.
+/// Waits for a change, and then until it may be notified.
 async fn wait(
     signal: Change,
     mut changes: watch::Receiver<u64>,

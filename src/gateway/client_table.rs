@@ -1,7 +1,7 @@
-//! Limits of clients that are known by name: `calls.clients`, with what the gateway ships.
+//! Limits of clients that are known by name: `calls.clients`, with the built-in entries.
 //!
-//! A client is known by its `clientInfo.name`, else by its `User-Agent`. Not here: limits in a URL, which go before these (see
-//! `endpoint_limits`).
+//! A client is known by its `clientInfo.name`, else by its `User-Agent`. Limits in a URL take
+//! precedence (see `endpoint_limits`).
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,11 +9,11 @@ use super::endpoint_limits::EndpointLimits;
 use crate::auth::fits_pattern;
 use crate::config::KnownClient;
 
-/// Longest part of a client's name that is looked at, in bytes.
+/// Longest part of a client's name that is compared, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Fingerprint of the name of an entry. A session carries it instead of the client's name, so that the limits of a session
-/// follow the configuration.
+/// Fingerprint of the name of a table entry. A session carries the fingerprint instead of the
+/// client's name, so that the limits of a session follow the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClientMark([u8; 4]);
 
@@ -23,18 +23,18 @@ impl ClientMark {
         Self(digest.first_chunk().copied().unwrap_or_default())
     }
 
-    /// Returns a mark as a session id carries it; zeros: none.
+    /// Encodes a mark for a session id; zeros mean none.
     pub(super) fn to_bytes(mark: Option<Self>) -> [u8; 4] {
         mark.map_or([0; 4], |Self(bytes)| bytes)
     }
 
-    /// Returns the mark of these bytes, unless they are zeros.
+    /// Returns the mark in these bytes, unless they are zeros.
     pub(super) fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
         (bytes != [0; 4]).then_some(Self(bytes))
     }
 }
 
-/// The known clients. The first entry that fits counts.
+/// Table of the known clients. The first entry that matches counts.
 pub(super) struct ClientTable {
     entries: Vec<ClientEntry>,
 }
@@ -47,7 +47,7 @@ struct ClientEntry {
 }
 
 impl ClientTable {
-    /// Makes the table of these clients, which stand in the order in which they are looked at.
+    /// Creates the table of these clients, in the order in which they are compared.
     pub(super) fn new(clients: &[KnownClient]) -> Self {
         let lower = |patterns: &[String]| patterns.iter().map(|each| each.to_ascii_lowercase()).collect();
         let entries = clients.iter().map(|client| ClientEntry {
@@ -59,7 +59,7 @@ impl ClientTable {
         Self { entries: entries.collect() }
     }
 
-    /// Returns the mark of the client that gives itself this name.
+    /// Returns the mark of the client with this name.
     pub(super) fn mark_of(&self, name: &str) -> Option<ClientMark> {
         self.find(name, |entry| &entry.names).map(|entry| entry.mark)
     }

@@ -1,28 +1,29 @@
-//! Limits of one client, as the URL of its endpoint gives them: `/mcp?budget=4s&legs=off`.
+//! Limits of one client in the query of its endpoint URL: `/mcp?budget=4s&legs=off`.
 //!
-//! Many hosts give a call up after a few seconds and say nothing of it in the protocol. Not here: limits of clients that are
-//! known by their names (see `client_table`).
+//! Many hosts abandon a call after a few seconds and do not announce this in the protocol. See also
+//! `client_table` for clients that are known by name.
 
 use std::time::Duration;
 
 use crate::config::parse_duration;
 use crate::fault::Fault;
 
-/// Shortest and longest budget that a URL may give.
+/// Shortest and longest budget that a URL may set.
 const MIN_BUDGET: Duration = Duration::from_millis(100);
 const MAX_BUDGET: Duration = Duration::from_secs(3600);
 
-/// Limits of one client; what is not given is as the configuration says.
+/// Limits of one client; the configuration applies where a limit is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct EndpointLimits {
-    /// How long the client waits for an answer at most.
+    /// Longest wait of the client for a response.
     pub(super) budget: Option<Duration>,
-    /// Whether the client makes a call again by itself when the result says so.
+    /// True if the client repeats a call by itself when the result asks for it.
     pub(super) legs: Option<bool>,
 }
 
 impl EndpointLimits {
-    /// Reads the query of a URL. Other names are passed over: they may be for something before the gateway.
+    /// Reads the query of a URL. Other names are ignored: they may be for a proxy before the
+    /// gateway.
     ///
     /// # Errors
     ///
@@ -46,12 +47,12 @@ impl EndpointLimits {
         Ok(limits)
     }
 
-    /// Returns these limits, and those of `less` where these say nothing.
+    /// Returns these limits, with those of `less` where they are absent.
     pub(super) fn or(self, less: Self) -> Self {
         Self { budget: self.budget.or(less.budget), legs: self.legs.or(less.legs) }
     }
 
-    /// Returns how long the client waits, which is never longer than `most`.
+    /// Returns how long the client waits, at most `most`.
     pub(super) fn budget(self, most: Duration) -> Duration {
         self.budget.map_or(most, |budget| budget.min(most))
     }

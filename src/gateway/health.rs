@@ -1,6 +1,4 @@
-//! How it goes: for load balancers and operators.
-//!
-//! Not here: metrics (see `telemetry`), the admin listener (see `admin`).
+//! Health and agent state as JSON, for load balancers and operators.
 
 use http::{Method, StatusCode};
 use pingora::proxy::Session;
@@ -40,7 +38,7 @@ struct AgentState<'a> {
 struct EndpointHealth {
     url: String,
     up: bool,
-    /// Seconds until it is tried again.
+    /// Seconds until the gateway tries this endpoint again.
     #[serde(skip_serializing_if = "Option::is_none")]
     tried_in: Option<u64>,
     requests: usize,

@@ -1,6 +1,6 @@
-//! Calls that are running for legacy sessions, so that `notifications/cancelled` finds them.
+//! Running calls of legacy sessions, so that `notifications/cancelled` finds them.
 //!
-//! Instance-local: a cancellation that reaches another replica does nothing. Not here: what cancelling does (see `pump`).
+//! Local to one instance: a cancellation that reaches another replica has no effect.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,13 @@ use crate::jsonrpc::Id;
 
 type CallKey = ([u8; 16], String);
 
-/// The running calls of one bridge; each lasts no longer than its request.
+/// Running calls of one gateway; each entry lasts no longer than its request.
 #[derive(Default)]
 pub(super) struct InFlightCalls {
     calls: Arc<Mutex<HashMap<CallKey, Arc<Notify>>>>,
 }
 
-/// A running call; forgotten when it is dropped.
+/// Guard of a running call; removes the entry when it is dropped.
 pub(super) struct InFlightCall {
     calls: Arc<Mutex<HashMap<CallKey, Arc<Notify>>>>,
     key: CallKey,
@@ -25,7 +25,7 @@ pub(super) struct InFlightCall {
 }
 
 impl InFlightCalls {
-    /// Remembers a call of a session.
+    /// Registers a call of a session.
     pub(super) fn register(&self, session: [u8; 16], id: &Id) -> InFlightCall {
         let key = (session, id.as_json().to_owned());
         let cancelled = Arc::new(Notify::new());

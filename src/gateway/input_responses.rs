@@ -1,8 +1,8 @@
-//! Answers of users, on their way to the agent: each question is answered once.
+//! Answers of users on their way to the agent. Each question is answered once.
 //!
-//! An answer comes with a call (`inputResponses`), with `tasks/update`, or as the response to an `elicitation/create`; late or
-//! not, it goes to the agent while its question is open. A retried answer never becomes a second message. Not here: asking
-//! (see `ask`), who sends (see `follow`).
+//! An answer comes with a call (`inputResponses`), with `tasks/update`, or as the response to an
+//! `elicitation/create`. The gateway sends it to the agent while the question is open, also after
+//! the call has ended. A retried answer never becomes a second message. See also `questions`.
 
 use std::sync::Arc;
 
@@ -23,11 +23,12 @@ use crate::seal::ElicitationTicket;
 use crate::tasks::{AnswerClaim, AnswerRefusal, PartialAnswers, TaskEntry, TaskPhase};
 
 impl Inner {
-    /// Takes what came for an open question, and what is offered for the agent's extensions along with it. Says whether anything of it was answered, or refused.
+    /// Accepts the answers to an open question, and the client's values for the agent's extensions.
+    /// Returns true if at least one answer was accepted or declined.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, for the client.
+    /// The [`Fault`] for the client, if an answer or an extension value is not valid.
     pub(super) async fn accept_input_responses(
         &self,
         entry: &Arc<TaskEntry>,
@@ -36,12 +37,13 @@ impl Inner {
         responses: Option<&RawValue>,
     ) -> Result<bool, Fault> {
         let given = question.read_responses(responses).map_err(Fault::InvalidParams)?;
-        // Before anything is taken: what is refused can be given again.
+        // Checked before an answer is accepted, so that the client can send a rejected answer
+        // again.
         let beside = offered.beside().map_err(Fault::InvalidParams)?;
         self.submit_answer(entry, known, question, (given, beside)).await
     }
 
-    /// Gives the agent what was answered, once all is there.
+    /// Sends the answer to the agent once all parts are present.
     async fn submit_answer(
         &self,
         entry: &Arc<TaskEntry>,
@@ -66,7 +68,7 @@ impl Inner {
             return Ok(false);
         }
         if question.url.is_some() {
-            // The user has gone to the page; the agent goes on by itself.
+            // The user has opened the page; the agent continues without a message.
             let whose = entry.claim_answer(turn, [0; 16]);
             if whose == AnswerClaim::Ours {
                 self.metrics.tasks.answered();
@@ -105,15 +107,15 @@ impl Inner {
                     extensions: beside.uris,
                     metadata: beside.metadata,
                 };
-                // Whoever waits for the task hears how it goes on; nobody needs to wait here.
+                // Waiters of the task see the outcome in its entry, so this request does not wait.
                 drop(self.followers.send_message(entry, known, (task, message, Some(question.turn))));
                 Ok(true)
             }
         }
     }
 
-    /// Takes the response of a legacy client to an `elicitation/create`. What is not one, or comes too late, is passed over: there is
-    /// nobody to tell.
+    /// Accepts the response of a legacy client to an `elicitation/create`. A response that does not
+    /// match or comes too late is ignored: it has no response of its own.
     pub(super) async fn accept_elicitation_response(
         &self,
         asker: &ClientContext,
@@ -136,7 +138,7 @@ impl Inner {
         }
         let Some((question, _)) = question_of(&entry) else { return };
         let Some(key) = question.key_of(ticket.turn).map(str::to_owned) else { return };
-        // An error of JSON-RPC means that the client could not ask.
+        // A JSON-RPC error means that the client could not ask its user.
         let answer = result.and_then(ElicitResult::read);
         let answer = answer.unwrap_or(ElicitResult { action: ElicitAction::Cancel, content: None });
         let mut given = question.empty();
@@ -152,7 +154,8 @@ impl Inner {
     }
 }
 
-/// The question that the agent has put last, be it open or answered and not taken up yet: so the same answer is told from another.
+/// Returns the agent's latest question, open or answered but not yet processed by the agent. Used
+/// to recognize a repeated answer.
 pub(super) fn last_question(entry: &TaskEntry) -> Option<AgentQuestion> {
     entry.visible_state(|inside| match inside.phase() {
         TaskPhase::Running | TaskPhase::Asking(..) => AgentQuestion::of(&inside.work),
@@ -160,11 +163,12 @@ pub(super) fn last_question(entry: &TaskEntry) -> Option<AgentQuestion> {
     })
 }
 
-/// Returns what a model said in a task as its agent takes it: the answer to an open question in the form of that.
+/// Returns the parts of a model's message in the form that the open question requires, if there is
+/// one.
 ///
 /// # Errors
 ///
-/// How the answer must be given, for the model.
+/// A text for the model on how to answer.
 pub(super) fn in_form_of_question(entry: &TaskEntry, parts: Vec<Part>) -> Result<Vec<Part>, String> {
     match last_question(entry) {
         Some(question) => question.answer(parts),

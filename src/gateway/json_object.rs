@@ -1,6 +1,7 @@
-//! The members of a JSON object in their order, whose values stay as they were written.
+//! Members of a JSON object in their order, with values that stay byte for byte the same.
 //!
-//! What is judged must be what is sent: an object that has a member twice is none. Not here: what they mean.
+//! The checked object must be the object that is sent: an object with a duplicate member is not
+//! accepted.
 
 use std::fmt;
 
@@ -10,40 +11,41 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::jsonrpc::Text;
 
-/// Most members of one object; looking for one goes through all.
+/// Most members of one object; a lookup compares all of them.
 const MAX_MEMBERS: usize = 1024;
 
-/// An object.
+/// JSON object with raw values.
 #[derive(Debug, Default)]
 pub(super) struct RawObject(Vec<(String, Box<RawValue>)>);
 
 impl RawObject {
-    /// An object that is written so; `None` if it is not one, or not one of ours to rewrite.
+    /// Parses an object; `None` if the text is not an object, or has a duplicate member or too
+    /// many.
     pub(super) fn read(json: &str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
 
-    /// The value of a member.
+    /// Returns the value of a member.
     pub(super) fn find(&self, name: &str) -> Option<&RawValue> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
-    /// The value of a member that is a string.
+    /// Returns the value of a member that is a string.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         serde_json::from_str(self.find(name)?.get()).ok()
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub(super) fn remove(&mut self, name: &str) {
         self.0.retain(|(known, _)| known != name);
     }
 
-    /// Takes out what stands under such names.
+    /// Removes all members with a matching name.
     pub(super) fn remove_all(&mut self, is_one: impl Fn(&str) -> bool) {
         self.0.retain(|(known, _)| !is_one(known));
     }
 
-    /// Puts a member in, in the place of one of this name, else at the end.
+    /// Replaces the value of a member, or appends the member.
     pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
@@ -51,25 +53,25 @@ impl RawObject {
         }
     }
 
-    /// The same for a value that has yet to be written.
+    /// Serializes a value, and replaces or appends the member.
     pub(super) fn insert_or_replace(&mut self, name: &str, value: &impl Serialize) {
         if let Ok(value) = to_raw_value(value) {
             self.set(name, value);
         }
     }
 
-    /// Each member, in order.
+    /// Returns each member, in order.
     pub(super) fn into_each(self) -> impl Iterator<Item = (String, Box<RawValue>)> {
         self.0.into_iter()
     }
 
-    /// As JSON.
+    /// Encodes the object as JSON.
     pub(super) fn written(&self) -> Box<RawValue> {
         to_raw_value(self).unwrap_or_default()
     }
 }
 
-/// What stands before and after a value in the text that it was read from.
+/// Returns the text before and after a value inside the text that it was read from.
 pub(super) fn wrap<'t>(text: &'t str, value: &RawValue) -> Option<(&'t str, &'t str)> {
     let start = value.get().as_ptr().addr().wrapping_sub(text.as_ptr().addr());
     text.get(..start).zip(text.get(start + value.get().len()..))

@@ -1,6 +1,5 @@
-//! The key that handles are sealed with: from the configuration, else kept beside the tasks, else random.
-//!
-//! Not here: sealing (see `seal`), keeping (see `tasks`).
+//! Selection of the key that seals handles: from the configuration, else from the data directory,
+//! else random.
 
 use super::GatewayError;
 use crate::config::Settings;

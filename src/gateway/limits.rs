@@ -1,7 +1,7 @@
-//! What one caller, and one agent, may have of the gateway: requests in a second, calls, streams and tasks at once.
+//! Quotas of callers and agents: request rate, concurrent calls, streams and tasks.
 //!
-//! Callers that are nobody are told apart by their address. A share that is used up is refused at once, but for an agent's: its calls may wait in line (see
-//! `queue`). Not here: limits of the whole (see `listen`, `tasks`), of connections (see `server`).
+//! Anonymous callers are distinguished by address. A request beyond a quota is rejected at once,
+//! but calls of a busy agent may wait (see `queue`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,50 +24,51 @@ use crate::quota::{AnswerRoom, BytePermit, ByteQuota};
 use crate::tasks::TaskEntry;
 use crate::telemetry::metrics::Metrics;
 
-/// Live tasks by caller, and by their number here.
+/// Live tasks by caller, then by local task number.
 type CallerTasks = HashMap<Arc<str>, HashMap<[u8; 16], CallerTask>>;
 
-/// A task of a caller.
+/// Task of a caller.
 enum CallerTask {
-    /// It is about to begin.
+    /// Reserved, not begun.
     Promised,
-    /// It has begun.
+    /// Begun.
     Begun(Weak<TaskEntry>),
 }
 
-/// All shares.
+/// All quotas.
 pub(super) struct QuotaRegistry {
     rate: Option<DefaultKeyedRateLimiter<QuotaOwner>>,
     calls: usize,
     streams: usize,
     tasks: usize,
     bytes: Arc<ByteQuota>,
-    /// Most bytes of one answer of an agent.
+    /// Most bytes of one response of an agent.
     answer: usize,
     agents: HashMap<String, AgentLimits>,
     in_use: Arc<UsageCounters>,
-    /// The tasks that callers hold, those without a name together. Ended ones are forgotten when they are counted.
+    /// Tasks of each caller; anonymous callers share one entry. Ended tasks are removed when they
+    /// are counted.
     held: Arc<Mutex<CallerTasks>>,
     clock: DefaultClock,
 }
 
-/// The share of one agent.
+/// Limits of one agent.
 struct AgentLimits {
     rate: Option<governor::DefaultDirectRateLimiter>,
     calls: Option<AgentQueue>,
 }
 
-/// Most pushes that are on their way to one caller at once: a webhook that is slow does not take the room of others.
+/// Most concurrent pushes to one caller, so that a slow webhook does not use the room of others.
 const MOST_PUSHES: usize = 32;
 
-/// A place for a task that is promised until the task is held or this is dropped.
+/// Reserved task slot, until the task is tracked or this is dropped.
 pub(super) struct TaskReservation {
     caller: Arc<str>,
     number: [u8; 16],
     held: Arc<Mutex<CallerTasks>>,
 }
 
-/// Whose share a request is of.
+/// Returns the quota owner of a request.
 pub(super) fn quota_key(caller: &Caller, http: &Session) -> QuotaOwner {
     if !caller.is_anonymous() {
         return QuotaOwner::Caller(caller.name().into());
@@ -75,13 +76,14 @@ pub(super) fn quota_key(caller: &Caller, http: &Session) -> QuotaOwner {
     address(http).map_or_else(|| QuotaOwner::Caller(caller.name().into()), QuotaOwner::Address)
 }
 
-/// Where a request comes from. Of IPv6 the network: who has one address there has all of them.
+/// Returns the client's address; for IPv6 its network, as one client can use every address of a
+/// network.
 pub(super) fn address(http: &Session) -> Option<IpAddr> {
     http.client_addr().and_then(|address| address.as_inet()).map(|address| network(address.ip()))
 }
 
 impl QuotaRegistry {
-    /// Shares by these limits. Those of the whole are never one caller's alone.
+    /// Creates the quotas from these limits. No caller may use a global limit alone.
     pub(super) fn new(limits: &Limits, agents: &[Agent], metrics: &Arc<Metrics>) -> Self {
         let agents = agents.iter().map(|agent| {
             let rate = quota(agent.rate, agent.rate).map(RateLimiter::direct);
@@ -106,22 +108,22 @@ impl QuotaRegistry {
         }
     }
 
-    /// Counts a request.
+    /// Counts a request against the rate.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooOften`], with the wait.
+    /// [`Fault::RateLimited`], with the wait.
     pub(super) fn check_request_rate(&self, whose: &QuotaOwner) -> Result<(), Fault> {
         let Some(rate) = &self.rate else { return Ok(()) };
         rate.check_key(whose)
             .map_err(|until| Fault::RateLimited(seconds(until.wait_time_from(self.clock.now()))))
     }
 
-    /// Takes a part of a caller's share.
+    /// Acquires a permit of a caller's quota.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMuch`] if it is used up.
+    /// [`Fault::QuotaExceeded`] if the quota is used up.
     pub(super) fn acquire(&self, whose: &QuotaOwner, what: QuotaKind) -> Result<QuotaPermit, Fault> {
         let (most, words) = match what {
             QuotaKind::Call => (self.calls, "too many calls of yours are under way"),
@@ -132,26 +134,28 @@ impl QuotaRegistry {
         self.in_use.take((whose.clone(), what), most).ok_or(Fault::QuotaExceeded(words))
     }
 
-    /// A permit for the bytes of a buffer. It counts nothing yet.
+    /// Returns a permit for the bytes of a buffer. It counts no bytes yet.
     pub(super) fn permit(&self, whose: Option<&QuotaOwner>) -> BytePermit {
         self.bytes.permit(whose)
     }
 
-    /// The room for an answer of an agent to this caller.
+    /// Returns the limit and the permit for an agent's response to this caller.
     pub(super) fn answer_room(&self, whose: Option<&QuotaOwner>) -> AnswerRoom {
         AnswerRoom { limit: self.answer, permit: self.permit(whose) }
     }
 
-    /// The bytes of all requests and answers.
+    /// Returns the byte quota of all requests and responses.
     pub(super) fn bytes(&self) -> &Arc<ByteQuota> {
         &self.bytes
     }
 
-    /// Takes a call of an agent's share, perhaps after a wait; `None`: it has no limits.
+    /// Acquires a call permit of an agent, possibly after a wait; `None` if the agent has no
+    /// limits.
     ///
     /// # Errors
     ///
-    /// [`Fault::Busy`] if it is used up; [`Gone`] if the client `leaves` before it is its turn.
+    /// [`Fault::Busy`] if the agent's limits are reached; [`ClientGone`] if the client `leaves`
+    /// before it gets a permit.
     pub(super) async fn acquire_agent_call(
         &self,
         agent: &str,
@@ -167,21 +171,22 @@ impl QuotaRegistry {
         }
     }
 
-    /// Notes that a caller holds a task. Callers without a name are one caller.
+    /// Records that a caller holds a task. All anonymous callers count as one.
     pub(super) fn track_task(&self, caller: &Caller, entry: &Arc<TaskEntry>) {
         let mut held = lock(&self.held);
         let tasks = held.entry(caller.name().into()).or_default();
-        // More than that need not be counted: it is too many already.
+        // Tasks beyond the limit need not be counted.
         if tasks.contains_key(&entry.local()) || has_room(tasks, self.tasks) {
             tasks.insert(entry.local(), CallerTask::Begun(Arc::downgrade(entry)));
         }
     }
 
-    /// Reserves a place for a task that a caller is about to begin under this number. Callers without a name share their places.
+    /// Reserves a task slot for `caller` before the task starts. Anonymous callers share their
+    /// slots.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMuch`] if as many of its tasks are live, or about to be, as may be.
+    /// [`Fault::QuotaExceeded`] if the caller's live and reserved tasks are at the limit.
     pub(super) fn reserve_task(&self, caller: &Caller, number: [u8; 16]) -> Result<TaskReservation, Fault> {
         let caller: Arc<str> = caller.name().into();
         let mut held = lock(&self.held);
@@ -193,7 +198,7 @@ impl QuotaRegistry {
         Ok(TaskReservation { caller, number, held: self.held.clone() })
     }
 
-    /// Forgets who has not asked for a while.
+    /// Removes idle entries.
     pub(super) fn sweep(&self) {
         lock(&self.held).retain(|_, tasks| {
             tasks.retain(|_, task| is_live(task));
@@ -220,7 +225,8 @@ fn lock(held: &Mutex<CallerTasks>) -> MutexGuard<'_, CallerTasks> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether there are fewer than `most`. What has ended is forgotten only where it would be too many.
+/// Returns true if there are fewer than `most` live tasks. Ended tasks are removed only when the
+/// limit is reached.
 fn has_room(tasks: &mut HashMap<[u8; 16], CallerTask>, most: usize) -> bool {
     if tasks.len() >= most {
         tasks.retain(|_, task| is_live(task));
@@ -228,8 +234,8 @@ fn has_room(tasks: &mut HashMap<[u8; 16], CallerTask>, most: usize) -> bool {
     tasks.len() < most
 }
 
-/// The share of one caller of what all have: three quarters of it at most, so that no caller takes all. Of fewer than four nothing
-/// can be left.
+/// Returns the limit of one caller within a global limit: at most three quarters of it, so that no
+/// caller uses all. A global limit below four cannot be divided.
 fn part_of(of_one: usize, of_all: usize) -> usize {
     let left = of_all / 4;
     if left == 0 { of_one } else { of_one.min(of_all - left) }
@@ -250,7 +256,7 @@ fn quota(rate: usize, burst: usize) -> Option<Quota> {
     Some(Quota::per_second(rate).allow_burst(number(burst).unwrap_or(rate)))
 }
 
-/// Whole seconds, at least one: a client that comes back too early is refused again.
+/// Rounds up to whole seconds: a client that retries too early is rejected again.
 fn seconds(wait: std::time::Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }

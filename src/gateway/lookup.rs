@@ -1,7 +1,6 @@
-//! Tasks that clients hold: from a handle to the entry in the map and back.
+//! Task lookup: from a sealed handle to the entry in the map and back.
 //!
-//! A handle says whose task it is; what the map has forgotten is asked of the agent. Not here: the map (see `tasks`), sealing (see
-//! `seal`).
+//! A handle is bound to its caller. A task that the map has forgotten is fetched from the agent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,10 +18,10 @@ use crate::mcp::tasks::{TaskSnapshot, TaskStatus, iso8601};
 use crate::seal::{TaskKey, TaskRef};
 use crate::tasks::{ClientOverride, EntryKey, TaskEntry, TaskPhase, Timestamp};
 
-/// Longest wait for an agent that is asked how a task stands while a client waits.
+/// Longest wait for an agent that is asked for the state of a task while a client waits.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Waits until something is known of a task that another request is asking for; says whether it is.
+/// Waits until another request has fetched the state of a task. Returns true if the state is known.
 async fn wait_until_delivered(entry: &TaskEntry) -> bool {
     let mut changes = entry.changes();
     let told = async {
@@ -36,7 +35,7 @@ async fn wait_until_delivered(entry: &TaskEntry) -> bool {
     tokio::time::timeout(ASKED_WITHIN, told).await.unwrap_or(false)
 }
 
-/// How an agent is called, with what goes along.
+/// Returns the agent with the forwarded context, ready to be called.
 pub(super) fn resolved_agent(
     agent: &Agent,
     along: Option<&Arc<ForwardedContext>>,
@@ -51,19 +50,20 @@ pub(super) fn resolved_agent(
     }
 }
 
-/// Why a task is not found.
+/// Reason for which a task is not found.
 #[derive(Debug)]
 pub(super) enum NotFound {
-    /// There is none, or none of this caller's.
+    /// The task does not exist, or belongs to another caller.
     Unknown,
-    /// The agent cannot say.
+    /// The agent cannot answer.
     Trouble(AgentFailure),
-    /// It is there, and what was said does not answer its question: how to, for the model.
+    /// The task exists, but the message does not answer its question; a text for the model on how
+    /// to answer.
     Unfit(String),
 }
 
 impl NotFound {
-    /// The fault of a request about such a task.
+    /// Returns the fault of a request about such a task.
     pub(super) fn fault(self) -> Fault {
         match self {
             Self::Unknown => Fault::UnknownTask,
@@ -78,7 +78,7 @@ impl NotFound {
 }
 
 impl Inner {
-    /// The agent and the task that a handle of this caller's stands for, if the agent is behind this door.
+    /// Opens a handle of this caller, and returns its agent and task if the agent is on this route.
     pub(super) fn open_handle(
         &self,
         asker: &ClientContext,
@@ -90,7 +90,7 @@ impl Inner {
         self.can_see(&asker.caller, door, &agent).then_some((agent, named))
     }
 
-    /// The entry of a task; what is not in the map is asked of the agent.
+    /// Returns the entry of a task; a task that is not in the map is fetched from the agent.
     pub(super) async fn entry(
         &self,
         asker: &ClientContext,
@@ -114,7 +114,7 @@ impl Inner {
             work.skill = skill();
             TaskEntry::new(name.clone(), rand::random(), work, now)
         };
-        // Where there is no room to remember it, it is known for this request.
+        // If the map is full, the entry lives for this request only.
         let (entry, is_new) =
             self.tasks.admit(key, make, now.instant).unwrap_or_else(|_| (Arc::new(make()), true));
         if is_new || !wait_until_delivered(&entry).await {
@@ -132,7 +132,7 @@ impl Inner {
         Ok((entry, known))
     }
 
-    /// The skill whose tool began a task of an agent, if that is known.
+    /// Returns the skill of the tool that started a task, if it is known.
     pub(super) fn skill_of(&self, agent: &str, named: &TaskKey) -> Option<Arc<str>> {
         let key = match named {
             TaskKey::Task(_, Some(skill)) => return Some(skill.as_str().into()),
@@ -142,7 +142,7 @@ impl Inner {
         self.tasks.get_untouched(&key, Instant::now())?.visible_state(|inside| inside.work.skill.clone())
     }
 
-    /// How an agent is called for this request.
+    /// Returns the agent with the context of this request, ready to be called.
     pub(super) fn resolved_agent(
         &self,
         asker: &ClientContext,
@@ -151,13 +151,13 @@ impl Inner {
         resolved_agent(agent, asker.along.as_ref())
     }
 
-    /// Asks the agent how a task stands, for no longer than a client waits.
+    /// Asks the agent for the state of a task, for no longer than a client waits.
     async fn ask(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) -> Result<(), AgentFailure> {
         let asked = tokio::time::timeout(ASKED_WITHIN, self.followers.refresh(entry, known)).await;
         asked.unwrap_or(Err(AgentFailure::Timeout("it does not say how the task stands")))
     }
 
-    /// Brings a task up to date that nobody follows.
+    /// Refreshes a task that has no follower.
     pub(super) async fn refresh(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
         let (phase, is_followed) = entry.visible_state(|inside| (inside.phase(), inside.is_followed()));
         if is_followed || matches!(phase, TaskPhase::Finished | TaskPhase::Failed(_)) {
@@ -175,12 +175,12 @@ impl Inner {
         }
         if let Err(trouble) = self.ask(entry, known).await {
             tracing::debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
-            // Anything else may pass; whoever follows it finds out.
+            // Other failures may be temporary; the follower will notice if not.
             if trouble == AgentFailure::TaskNotFound {
                 self.followers.mark_failed(entry, trouble);
             }
         }
-        // An authorization is given elsewhere: the agent goes on without a word from here.
+        // An authorization happens elsewhere: the agent continues without a message.
         if matches!(
             entry.visible_state(|inside| inside.phase()),
             TaskPhase::Running | TaskPhase::Asking(_, TaskState::AuthRequired)
@@ -189,11 +189,12 @@ impl Inner {
         }
     }
 
-    /// A place for the task that a call is about to begin, if it begins one. Its agent has heard nothing yet.
+    /// Reserves a task slot for a call that is about to start a task. The agent has not been
+    /// contacted yet.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMuch`] if the caller has as many as may be.
+    /// [`Fault::QuotaExceeded`] if the caller has reached its limit.
     pub(super) fn reserve_task(
         &self,
         asker: &ClientContext,
@@ -205,8 +206,8 @@ impl Inner {
         }
     }
 
-    /// The client will hold a handle of the task: it is remembered, and kept where tasks are kept. Returns a warning for
-    /// the client, if the disk does not take it.
+    /// Records that the client will hold a handle of the task, and persists the task. Returns a
+    /// warning for the client if the disk does not accept it.
     pub(super) async fn issue_handle(
         &self,
         entry: &Arc<TaskEntry>,
@@ -223,12 +224,12 @@ impl Inner {
         )
     }
 
-    /// The handle of a task for this caller.
+    /// Returns the handle of a task for this caller.
     pub(super) fn handle_of(&self, entry: &TaskEntry, asker: &ClientContext) -> String {
         self.task_key(entry).seal(&self.sealer, asker.caller.name(), entry.agent()).into_string()
     }
 
-    /// How a task is named in what is sealed: by the agent's id where that fits.
+    /// Returns the key of a task inside sealed tokens: the agent's id where that fits.
     pub(super) fn task_key(&self, entry: &TaskEntry) -> TaskKey {
         let agent = entry.agent().to_string();
         let known = entry.visible_state(|inside| {
@@ -239,7 +240,7 @@ impl Inner {
         known.map_or(TaskKey::Local(entry.local()), |known| TaskKey::Task(known.task, known.skill))
     }
 
-    /// How a task stands for this client.
+    /// Returns the status of a task as this client must see it.
     pub(super) fn client_status(&self, entry: &TaskEntry, asker: &ClientContext) -> ClientTaskStatus {
         let askable = self.can_be_asked(entry, asker);
         entry.visible_state(|inside| {
@@ -247,7 +248,7 @@ impl Inner {
             let standpoint = ClientTaskStatus::of(&inside.work, cancelled, askable);
             match inside.phase() {
                 TaskPhase::Failed(_) => ClientTaskStatus { state: TaskState::Failed, ..standpoint },
-                // The agent repeats a question that has been answered, or has not been told yet that it was.
+                // The agent repeats an answered question, or the answer has not been delivered yet.
                 TaskPhase::Running if standpoint.state.is_interrupted() => {
                     ClientTaskStatus { state: TaskState::Working, ..standpoint }
                 }
@@ -256,7 +257,7 @@ impl Inner {
         })
     }
 
-    /// A task in numbers, with the status that core clients get.
+    /// Returns a snapshot of a task, with the status for core clients.
     pub(super) fn snapshot<'h>(
         &self,
         entry: &TaskEntry,

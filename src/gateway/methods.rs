@@ -1,7 +1,4 @@
-//! Everything that the gateway answers by itself.
-//!
-//! Not here: `tools/call` (see `call`), resources (see `reading`), completions (see `completing`), streams (see
-//! `listen`).
+//! MCP methods that the gateway answers without an agent.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -26,13 +23,13 @@ use crate::mcp::tools::ListToolsResult;
 use crate::mcp::{ClientParams, Era, Method, Version};
 use crate::seal::{ListKind, PageCursor};
 
-/// A response, and the session that it begins.
+/// Response, and the id of the session that it begins.
 pub(super) struct MethodReply {
     pub(super) body: Vec<u8>,
     pub(super) session: Option<String>,
 }
 
-/// Which of the gateway's own tools are told of.
+/// Which built-in tools the instructions mention.
 struct AdvertisedTools {
     wait: bool,
     send: bool,
@@ -41,7 +38,7 @@ struct AdvertisedTools {
 }
 
 impl AdvertisedTools {
-    /// How to use the tools, for the model.
+    /// Returns the instructions for the model on how to use the tools.
     fn instructions(&self) -> String {
         const BEGIN: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
                              contextId: pass it to continue that conversation. If a result says that the agent still works or \
@@ -83,8 +80,8 @@ impl Inner {
         ResultWriter { era, server: self.server(), ttl_ms }
     }
 
-    /// How to use what is behind a door, for the model: the operator's words, or the gateway's own. They name the tools that this
-    /// caller may use.
+    /// Returns the instructions for the model on this route: the operator's text, or the gateway's
+    /// own. They name the tools that this caller may use.
     fn instructions(&self, door: Route<'_>, asker: &ClientContext) -> Option<Cow<'_, str>> {
         if let Some(written) = &self.settings.mcp.instructions {
             return Some(Cow::Borrowed(written.as_str())).filter(|text| !text.is_empty());
@@ -120,7 +117,7 @@ impl Inner {
         }
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub(super) async fn handle(
         &self,
         door: Route<'_>,
@@ -166,7 +163,7 @@ impl Inner {
         Ok(body.into())
     }
 
-    /// Answers the first request of a session.
+    /// Handles the first request of a session.
     pub(super) fn initialize(
         &self,
         door: Route<'_>,
@@ -195,8 +192,8 @@ impl Inner {
         Ok(MethodReply { body: write_result(id, &result), session: Some(session) })
     }
 
-    /// Whether the catalogue has the tools of all agents that this client sees. Those of an agent without a card are still
-    /// to come.
+    /// Returns true if the catalogue has the tools of all agents that this client sees. The tools
+    /// of an agent without a card are still missing.
     fn has_all_tools(&self, door: Route<'_>, asker: &ClientContext) -> bool {
         let mut seen =
             self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
@@ -213,7 +210,7 @@ impl Inner {
         params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
         let after = self.cursor(asker, ListKind::Tools, params)?;
-        // Before the catalogue is looked at, which is made after the cards are known.
+        // Checked before the catalogue is loaded, which is built after the cards are known.
         let is_complete = self.has_all_tools(door, asker);
         let catalogue = self.catalogue.load_full();
         let shown = |tool: &ToolRef| self.is_allowed(tool) && self.can_read_task(asker, tool);
@@ -225,7 +222,8 @@ impl Inner {
         Ok(if is_complete { writer.cacheable(id, &list) } else { writer.live(id, &list) })
     }
 
-    /// Whether a tool can be called at all; one that cannot is not listed, and a call says why.
+    /// Returns true if a tool can be called at all. Other tools are not listed, and a call returns
+    /// the reason.
     fn is_allowed(&self, tool: &ToolRef) -> bool {
         let agent = tool.of_agent().and_then(|tool| self.directory.find(&tool.agent));
         agent.is_none_or(|agent| agent.unsupported_required().is_none())

@@ -1,6 +1,8 @@
-//! What OAuth clients are told: for whom tokens are to be issued, by whom, and which scopes are missing.
+//! OAuth metadata and challenges: the resource for which tokens are issued, the issuers, and
+//! missing scopes.
 //!
-//! Reads RFC 9728 and mcp.md §5. The gateway is a resource server only; it issues nothing. Not here: checking tokens (see `auth`).
+//! Reads RFC 9728 and docs/spec/mcp.md §5. The gateway is a resource server only; it issues no
+//! tokens. `auth` verifies them.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +17,13 @@ use crate::auth::{Endpoint, ServedProtocol};
 use crate::config::Settings;
 use crate::fault::Fault;
 
-/// The endpoint that a client wants to use.
+/// Endpoint that a challenge is about.
 pub(super) struct ChallengeContext<'a> {
     pub(super) settings: &'a Settings,
     pub(super) endpoint: Endpoint<'a>,
 }
 
-/// The metadata of a protected resource (RFC 9728 §2).
+/// Metadata of a protected resource (RFC 9728 §2).
 #[derive(Serialize)]
 struct ProtectedResource<'a> {
     resource: String,
@@ -33,7 +35,8 @@ struct ProtectedResource<'a> {
 }
 
 impl Inner {
-    /// Answers a request for the metadata of a resource. It says the same of agents that there are and of others.
+    /// Handles a request for the metadata of a resource. The response is the same for known and
+    /// unknown agents.
     pub(super) async fn serve_metadata(
         &self,
         http: &mut Session,
@@ -61,8 +64,8 @@ impl Inner {
     }
 }
 
-/// The value of `WWW-Authenticate`, with the scopes that are needed besides those that every token needs. Empty: nothing helps but
-/// a certificate.
+/// Returns the value of `WWW-Authenticate`, with the scopes that are needed beyond those of every
+/// token. Empty if only a client certificate helps.
 pub(super) fn challenge(at: &ChallengeContext<'_>, error: Option<&str>, needed: &[String]) -> String {
     let auth = &at.settings.auth;
     if auth.tokens.is_empty() {
@@ -88,19 +91,20 @@ fn resource(public: &str, Endpoint { face, agent }: Endpoint<'_>) -> String {
     agent.map_or_else(|| format!("{public}{face}"), |agent| format!("{public}{face}/{agent}"))
 }
 
-/// The path of a URL, without a slash at its end.
+/// Returns the path of a URL, without a slash at its end.
 pub(super) fn public_base_url(public: &str) -> String {
     public.parse::<Uri>().map(|uri| uri.path().trim_end_matches('/').to_owned()).unwrap_or_default()
 }
 
-/// The well-known place stands between host and path (RFC 9728 §3.1).
+/// The well-known path comes between host and path (RFC 9728 §3.1).
 fn metadata_url(public: &str, endpoint: Endpoint<'_>) -> String {
     let base = public_base_url(public);
     let origin = public.strip_suffix(&*base).unwrap_or(public);
     format!("{origin}{METADATA}{}", resource(&base, endpoint))
 }
 
-/// The endpoint that a path behind the well-known place means. A proxy before the gateway may have taken the base away.
+/// Returns the endpoint for a path after the well-known prefix. A proxy before the gateway may have
+/// removed the base path.
 fn endpoint_of(path: &str, base: String) -> Option<Endpoint<'_>> {
     let path = path.strip_prefix(&*base).unwrap_or(path);
     if matches!(path, "" | "/") {

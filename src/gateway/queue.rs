@@ -1,7 +1,7 @@
-//! What one agent may have at once, and the calls that wait for their turn.
+//! Concurrency limit of one agent, and the queue of calls that wait for a permit.
 //!
-//! First come, first served; so many wait, so long and no longer, and who leaves gives up its place. Not here: whose calls those are
-//! (see `shares`).
+//! First come, first served. The length of the queue and the time in it are limited; a call that
+//! leaves gives up its position.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config;
 use crate::fault::Fault;
 use crate::telemetry::endpoints::QueueMetrics;
 
-/// The places of one agent, and the line before them.
+/// Permits of one agent, and the queue for them.
 pub(super) struct AgentQueue {
     places: Arc<Semaphore>,
     size: usize,
@@ -24,34 +24,35 @@ pub(super) struct AgentQueue {
     metrics: QueueMetrics,
 }
 
-/// A call of an agent, until this is dropped.
+/// Right to make one call to an agent, until it is dropped.
 pub(super) type CallPermit = OwnedSemaphorePermit;
 
-/// One who waits, while this lives.
+/// Position of a waiting call, while it lives.
 struct Waiter<'a> {
     queue: &'a AgentQueue,
     since: Instant,
 }
 
 impl AgentQueue {
-    /// So many calls at once, and this line before them.
+    /// Creates the permits for `most` concurrent calls, and the queue for them.
     pub(super) fn new(most: usize, settings: config::Queue, metrics: QueueMetrics) -> Self {
         let config::Queue { size, wait } = settings;
         let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Self { places, size, wait, waiting: AtomicUsize::new(0), metrics }
     }
 
-    /// Takes a place, at once or after a wait.
+    /// Acquires a permit, at once or after a wait.
     ///
     /// # Errors
     ///
-    /// [`Fault::Busy`] if there is none, and none to wait in, or not in time; [`Gone`] once the client `leaves`.
+    /// [`Fault::Busy`] if there is no permit and the queue is full or too slow; [`ClientGone`] once
+    /// the client `leaves`.
     pub(super) async fn acquire(
         &self,
         leaves: impl Future<Output = ()>,
     ) -> Result<CallPermit, Result<Fault, ClientGone>> {
         const FULL: &str = "too many calls of this agent are under way";
-        // Who comes later never gets past who waits: a place that becomes free goes to the first of them.
+        // Later calls never overtake waiting ones: a free permit goes to the first waiter.
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return Ok(place);
         }

@@ -1,7 +1,7 @@
-//! What can be read: `resources/list` and `resources/read`.
+//! MCP resources: `resources/list` and `resources/read`.
 //!
-//! Reads mcp.md §2.5, §3.4. Who may read a task is who holds its handle; what is not there and what is somebody else's read the
-//! same. Not here: the URIs and what is in them (see `bridge`), being told of changes (see `watching`).
+//! Reads docs/spec/mcp.md §2.5, §3.4. The holder of a handle may read its task; an unknown task and
+//! a task of another caller look the same. See also `bridge::resource_view` and `subscriptions`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ const JSON: &str = "application/json";
 /// Artifacts of more bytes are only named in the resource of their task.
 const MOST_INLINE: usize = 64 * 1024;
 
-/// One line of a list.
+/// One row of a resource list.
 struct ResourceEntry {
     uri: String,
     name: String,
     description: Option<String>,
 }
 
-/// A task as numbers and words, for the list of streams.
+/// State of a task, for the list of streams.
 struct StreamSummary {
     task: String,
     state: TaskState,
@@ -58,7 +58,8 @@ impl StreamSummary {
 }
 
 impl Inner {
-    /// `resources/list`: the agents, the registry, the live streams; and the tasks of a caller that is somebody.
+    /// Handles `resources/list`: the agents, the registry, the live streams, and the tasks of a
+    /// named caller.
     pub(super) fn resources(
         &self,
         door: Route<'_>,
@@ -83,7 +84,7 @@ impl Inner {
         });
         let next_cursor = more.map(|line| self.next_cursor(asker, ListKind::Resources, &line.uri));
         let list = ListResourcesResult { resources: resources.collect(), next_cursor };
-        // Tasks come and go at any time; agents do not.
+        // Tasks change at any time; agents do not.
         Ok(if asker.caller.is_anonymous() { writer.cacheable(id, &list) } else { writer.live(id, &list) })
     }
 
@@ -116,7 +117,8 @@ impl Inner {
         lines
     }
 
-    /// The tasks of a caller that are remembered here, by handle. All who are nobody share one name: they own nothing.
+    /// Returns the remembered tasks of the caller, by handle. Anonymous callers share one name and
+    /// own no tasks.
     pub(super) fn tasks_of_caller(
         &self,
         door: Route<'_>,
@@ -136,7 +138,7 @@ impl Inner {
         owned
     }
 
-    /// `resources/read`.
+    /// Handles `resources/read`.
     pub(super) async fn read(
         &self,
         door: Route<'_>,
@@ -178,7 +180,7 @@ impl Inner {
         Ok(writer.live(id, &ReadResourceResult { contents }))
     }
 
-    /// The task of a handle, if this caller may read it here.
+    /// Returns the task of a handle, if this caller may read it here.
     pub(super) async fn readable(
         &self,
         asker: &ClientContext,
@@ -201,8 +203,8 @@ impl Inner {
         }
     }
 
-    /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card. Neither tells of
-    /// skills that the caller does not see.
+    /// Returns the description of an agent as JSON: the operator's manifest, with unresolved
+    /// references, else the agent's card. Hidden skills are left out of both.
     fn described(&self, asker: &ClientContext, door: Route<'_>, name: &str) -> Option<String> {
         let agents = self.seen(asker, door);
         let (agent, known) = agents.into_iter().find(|(agent, _)| agent.settings.name == name)?;
@@ -284,7 +286,7 @@ impl Inner {
         registry(&entries.collect::<Vec<_>>())
     }
 
-    /// The agents behind a door whose cards have been seen, by name.
+    /// Returns the agents on this route whose cards are known, by name.
     pub(super) fn seen(
         &self,
         asker: &ClientContext,
@@ -295,7 +297,7 @@ impl Inner {
     }
 }
 
-/// Whether an agent can be called, by the last look at its card.
+/// Returns the reachability of an agent as of the last fetch of its card.
 pub(super) fn reach(agent: &Agent) -> Reachability {
     match (agent.problem(), agent.known()) {
         (Some(_), _) => Reachability::Unreachable,
@@ -315,7 +317,8 @@ fn extension(declared: DeclaredExtension<'_>) -> ExtensionEntry<'_> {
     ExtensionEntry { uri, required, active }
 }
 
-/// Where an agent is; while it has not been seen, where its card is. A query is not told: it may be a secret.
+/// Returns the agent's URL; before its card is known, the URL of the card. The query is left out:
+/// it may be a secret.
 fn address(agent: &Agent) -> Option<String> {
     let known = agent.known().map(|known| known.interface.url.clone());
     let url = known.or_else(|| match &agent.settings.card {
@@ -326,7 +329,7 @@ fn address(agent: &Agent) -> Option<String> {
     Some(format!("{}://{}{}", uri.scheme_str()?, uri.authority()?, uri.path()))
 }
 
-/// Whether a task has a live stream.
+/// Returns true if a task has a live stream.
 pub(super) fn is_live(entry: &TaskEntry) -> bool {
     entry.visible_state(|inside| inside.is_followed() && !inside.is_finished())
 }

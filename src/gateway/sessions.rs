@@ -1,8 +1,11 @@
-//! Legacy sessions: what `initialize` settled travels sealed in the session id; what changes later is kept here.
+//! Legacy sessions: the result of `initialize` is sealed inside the session id; later changes are
+//! kept here.
 //!
-//! Losing what is kept of a live session only resets defaults, so it is bounded and may be forgotten: of the owner that has most.
-//! It becomes rows, from which the next process knows it. That a session was ended is never forgotten. When there is no room for one more, the oldest of an owner become a point in time:
-//! all sessions of that owner which began by then are over, live ones too. Not here: the seal itself.
+//! Losing the changes of a live session only resets defaults. They are therefore bounded, and the
+//! owner with most of them loses its oldest. They become rows, from which the next process restores
+//! them. The end of a session is never forgotten. When there is no room for one more, the oldest
+//! ended sessions of an owner are merged into a point in time: all sessions of that owner which
+//! began by then are over, live ones too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,13 +27,14 @@ const MOST_SUBSCRIPTIONS: usize = 64;
 /// Longest URI that can be subscribed to, in bytes.
 const LONGEST_URI: usize = 1024;
 
-/// What a session is remembered by: its stamp, then its owner.
+/// Key of a session: its stamp, then its owner.
 type SessionKey = [u8; 16];
 
-/// When a session began, in microseconds since 1970, and some random bits: later ones of an owner are larger, and no two the same.
+/// Start of a session in microseconds since 1970, followed by random bits. Later stamps of an owner
+/// are larger, and no two are equal.
 type SessionStamp = u64;
 
-/// How many bits of a stamp are random.
+/// Number of random bits in a stamp.
 const RANDOM_BITS: u32 = 12;
 
 fn stamp(now: Duration, random: u16) -> SessionStamp {
@@ -43,7 +47,8 @@ fn stamp_of(key: &SessionKey) -> SessionStamp {
     key.first_chunk().copied().map_or(0, u64::from_be_bytes)
 }
 
-/// Who began a session, in short. It is part of the session's id, so that every replica and the next process know it.
+/// Short form of the owner of a session. It is part of the session id, so that every replica and
+/// the next process know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct SessionOwner([u8; 8]);
 
@@ -62,7 +67,7 @@ impl SessionOwner {
         Self(key.last_chunk().copied().unwrap_or_default())
     }
 
-    /// The key of a session of its.
+    /// Returns the key of a session of this owner.
     fn key(self, stamp: SessionStamp) -> SessionKey {
         let mut key = SessionKey::default();
         let bytes = stamp.to_be_bytes().into_iter().chain(self.0);
@@ -71,54 +76,54 @@ impl SessionOwner {
     }
 }
 
-/// A session that stands.
+/// A valid session.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
-    /// What it is remembered by.
+    /// Key under which changes are stored.
     pub(super) key: SessionKey,
-    /// The revision that was agreed on.
+    /// Negotiated revision.
     pub(super) version: Version,
-    /// What the client can do.
+    /// Capabilities of the client.
     pub(super) capabilities: ClientCapabilities,
-    /// Which known client it is.
+    /// Mark of the client, if it is a known one.
     pub(super) client: Option<ClientMark>,
     expires: u64,
 }
 
-/// What `initialize` settles.
+/// Result of `initialize`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
-    /// The revision.
+    /// Revision.
     pub(super) version: Version,
-    /// What the client can do.
+    /// Capabilities of the client.
     pub(super) capabilities: ClientCapabilities,
-    /// Which known client it is.
+    /// Mark of the client, if it is a known one.
     pub(super) client: Option<ClientMark>,
 }
 
 impl Session {
-    /// When it ends, in Unix seconds.
+    /// Returns the expiry of the session, in Unix seconds.
     pub(super) fn expires(&self) -> u64 {
         self.expires
     }
 
-    /// When it began, since 1970.
+    /// Returns the start of the session, since 1970.
     pub(super) fn began(&self) -> Duration {
         Duration::from_micros(stamp_of(&self.key) >> RANDOM_BITS)
     }
 
-    /// Whether its time is over at `now`.
+    /// Returns true if the session has expired at `now`.
     pub(super) fn has_expired(&self, now: u64) -> bool {
         now >= self.expires
     }
 }
 
-/// What changed in a session since it began.
+/// State of a session that changed after its start.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct SessionState {
     /// Least level of log messages wanted.
     level: Option<LoggingLevel>,
-    /// Resources that the client wants to hear of.
+    /// Resources that the client subscribed to.
     subscriptions: BTreeSet<String>,
     /// Handles of the core tasks that the session began, oldest first.
     tasks: VecDeque<String>,
@@ -127,15 +132,16 @@ struct SessionState {
     order: u64,
 }
 
-/// A key and a value, as they are kept. No value: nothing is kept under the key.
+/// Key and value in the store. Without a value, the key is deleted.
 pub(super) type Row = (Vec<u8>, Option<Vec<u8>>);
 
-/// Ends the key of a row that holds what changed in a session. That of an ended one is its key alone.
+/// Suffix of the key of a row with the changes of a session. The key of an ended session has no
+/// suffix.
 const CHANGED: u8 = 1;
-/// Ends the key of a row by which all sessions of an owner are over that began by then.
+/// Suffix of the key of a row that ends all sessions of an owner which began by a time.
 const OVER: u8 = 2;
 
-/// The subject of a row, by its key.
+/// Subject of a row, by its key.
 enum About {
     Ended(SessionKey),
     Changed(SessionKey),
@@ -157,7 +163,7 @@ impl About {
     }
 }
 
-/// The row by which a session is known to be over until then.
+/// Returns the row that marks a session as ended until `expires`.
 pub(super) fn ended_row(key: SessionKey, expires: u64) -> Row {
     (key.to_vec(), Some(expires.to_be_bytes().to_vec()))
 }
@@ -170,19 +176,20 @@ fn time(value: &[u8]) -> Option<u64> {
     value.try_into().ok().map(u64::from_be_bytes)
 }
 
-/// What is remembered of the sessions of one owner.
+/// Sessions of one owner.
 #[derive(Default)]
 struct OwnerSessions {
-    /// Those that changed, by the order of their last changes.
+    /// Sessions with changes, in the order of their last changes.
     changed: BTreeMap<u64, SessionKey>,
-    /// Those that were ended, and when they would expire (Unix seconds).
+    /// Ended sessions, with their expiry (Unix seconds).
     ended: BTreeMap<SessionStamp, u64>,
-    /// All that began by then are over, and when the last of them would expire.
+    /// All sessions that began by this stamp are over; the second value is the expiry of the last
+    /// of them.
     over: Option<(SessionStamp, u64)>,
 }
 
 impl OwnerSessions {
-    /// How much room its ended sessions take.
+    /// Returns the number of entries for ended sessions.
     fn weight(&self) -> usize {
         self.ended.len() + usize::from(self.over.is_some())
     }
@@ -191,13 +198,13 @@ impl OwnerSessions {
         self.over.is_some_and(|(over, _)| stamp <= over) || self.ended.contains_key(&stamp)
     }
 
-    /// The stamp after which no session of it has ended.
+    /// Returns the stamp after which no session of this owner has ended.
     fn last_ended(&self) -> SessionStamp {
         let over = self.over.map_or(0, |(over, _)| over);
         self.ended.last_key_value().map_or(over, |(last, _)| over.max(*last))
     }
 
-    /// Makes the oldest of its ended sessions a point in time, until they take less room.
+    /// Merges the oldest ended sessions into a point in time, until they take fewer entries.
     fn merge(&mut self) {
         let before = self.weight();
         while self.weight() >= before
@@ -214,7 +221,7 @@ impl OwnerSessions {
     }
 }
 
-/// Owners by how much they have, so that the one with most is found.
+/// Owners ordered by their number of entries, to find the owner with most.
 type OwnerRanks = BTreeSet<(usize, SessionOwner)>;
 
 #[derive(Default)]
@@ -223,7 +230,7 @@ struct SessionTable {
     owners: HashMap<SessionOwner, OwnerSessions>,
     by_changes: OwnerRanks,
     by_ended: OwnerRanks,
-    /// The room that all ended sessions take.
+    /// Number of entries for all ended sessions.
     ended: usize,
     counter: u64,
 }
@@ -250,7 +257,7 @@ impl SessionTable {
         self.owned(SessionOwner::of_key(key), |owned| owned.has_ended(stamp_of(key))).unwrap_or_default()
     }
 
-    /// Forgets what changed in a session.
+    /// Deletes the changes of a session.
     fn drop_changes(&mut self, key: &SessionKey) {
         if let Some(changes) = self.changes.remove(key) {
             self.update(SessionOwner::of_key(key), |owned| {
@@ -259,7 +266,7 @@ impl SessionTable {
         }
     }
 
-    /// Makes room for the changes of one more session of this owner. Says whether there is any.
+    /// Makes room for the changes of one more session of this owner. Returns true if there is room.
     fn make_room(&mut self, owner: SessionOwner, most: usize) -> bool {
         if self.changes.len() < most {
             return true;
@@ -273,7 +280,7 @@ impl SessionTable {
         true
     }
 
-    /// Notes that all sessions of an owner are over that began by this one.
+    /// Records that all sessions of an owner are over that began by this one.
     fn pass(&mut self, key: &SessionKey, expires: u64) {
         self.update(SessionOwner::of_key(key), |owned| {
             let (over, last) = owned.over.unwrap_or_default();
@@ -281,7 +288,7 @@ impl SessionTable {
         });
     }
 
-    /// Notes that a session was ended, in as much room as `most` such notes take. Says whether there is room.
+    /// Records the end of a session, within `most` entries. Returns true if there was room.
     fn end(&mut self, key: SessionKey, expires: u64, most: usize) -> bool {
         let owner = SessionOwner::of_key(&key);
         let is_full = self.ended >= most;
@@ -310,8 +317,9 @@ fn rank(ranks: &mut OwnerRanks, owner: SessionOwner, (before, after): (usize, us
     }
 }
 
-/// Whose oldest gives way to something new of this owner, which has `own` already: that of the owner with most, unless the two are
-/// about even; `None`: it has nothing, and all others have one each.
+/// Returns the owner that must give up its oldest entry for a new entry of `owner`, which has `own`
+/// entries: the owner with most, unless the two are about even. `None` if `owner` has none and all
+/// others have one each.
 fn yields(ranks: &OwnerRanks, owner: SessionOwner, own: usize) -> Option<SessionOwner> {
     match ranks.last() {
         Some((most, largest)) if *most > own + 1 => Some(*largest),
@@ -319,7 +327,7 @@ fn yields(ranks: &OwnerRanks, owner: SessionOwner, own: usize) -> Option<Session
     }
 }
 
-/// The sessions of one bridge.
+/// Sessions of one gateway.
 pub(super) struct Sessions {
     table: Mutex<SessionTable>,
     changed: watch::Sender<u64>,
@@ -328,7 +336,8 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Sessions live for `ttl` seconds; at most `most` of them are remembered to have changed, and as many to have ended.
+    /// Creates the table for sessions that live for `ttl` seconds; at most `most` changed and
+    /// `most` ended sessions are stored.
     pub(super) fn new(ttl: u64, most: usize) -> Self {
         Self { table: Mutex::default(), changed: watch::Sender::new(0), most: most.max(1), ttl }
     }
@@ -337,7 +346,7 @@ impl Sessions {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a session; returns its id.
+    /// Begins a session and returns its id.
     pub(super) fn begin(
         &self,
         (sealer, caller, whose): (&Sealer, &str, &QuotaOwner),
@@ -359,8 +368,8 @@ impl Sessions {
         ticket.seal(sealer, caller)
     }
 
-    /// The session of an id, and the least level of log messages that it wants; `None` if it is unknown, expired, ended or of another
-    /// caller.
+    /// Returns the session of an id, and the least level of log messages that it wants; `None` if
+    /// it is unknown, expired, ended or of another caller.
     pub(super) fn find(
         &self,
         sealer: &Sealer,
@@ -390,7 +399,7 @@ impl Sessions {
     ///
     /// # Errors
     ///
-    /// [`Fault::Busy`], if it could not be remembered: then it goes on.
+    /// [`Fault::Busy`] if the end could not be recorded; the session continues then.
     pub(super) fn end(&self, session: &Session) -> Result<(), Fault> {
         let is_noted = self.table().end(session.key, session.expires, self.most);
         if !is_noted {
@@ -400,13 +409,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends a session that another process has ended. There is room for as many as were kept.
+    /// Ends a session that another process has ended. All rows that were stored have room.
     pub(super) fn revoke(&self, key: SessionKey, expires: u64) {
         self.table().end(key, expires, usize::MAX);
         self.tell();
     }
 
-    /// Takes in a row that was kept, or that another process would keep. Says whether it means anything at `now`.
+    /// Applies a row from the store or from another process. Returns true if the row is valid at
+    /// `now`.
     pub(super) fn learn(&self, key: &[u8], value: Option<&[u8]>, now: u64) -> bool {
         match (About::of(key), value) {
             (Some(About::Ended(key)), Some(value)) => {
@@ -444,7 +454,7 @@ impl Sessions {
         })
     }
 
-    /// Whether a row that is kept says what is known at `now`. One that does not is of no use.
+    /// Returns true if a stored row is still needed at `now`.
     pub(super) fn is_of_use(&self, key: &[u8], value: &[u8], now: u64) -> bool {
         match About::of(key) {
             Some(About::Ended(_) | About::Over(_)) => time(value).is_some_and(|expires| expires > now),
@@ -453,14 +463,14 @@ impl Sessions {
         }
     }
 
-    /// The row of the changes of a session.
+    /// Returns the row with the changes of a session.
     pub(super) fn row(&self, session: &Session) -> Row {
         let table = self.table();
         let changes = table.changes.get(&session.key);
         (marked(session.key, CHANGED), changes.and_then(|changes| serde_json::to_vec(changes).ok()))
     }
 
-    /// All that is to be kept.
+    /// Returns all rows to store.
     pub(super) fn rows(&self) -> Vec<Row> {
         let table = self.table();
         let changed = table
@@ -477,7 +487,8 @@ impl Sessions {
         changed.chain(ended).collect()
     }
 
-    /// Remembers that the session began a core task, so that its stream tells of it. The oldest are forgotten.
+    /// Records that the session began a core task, so that its stream sends changes of it. The
+    /// oldest are forgotten.
     pub(super) fn add_task(&self, session: &Session, handle: &str) {
         self.update(session, |changes| {
             if changes.tasks.iter().any(|known| known == handle) {
@@ -491,7 +502,7 @@ impl Sessions {
         });
     }
 
-    /// The handles of the core tasks that the session began.
+    /// Returns the handles of the core tasks that the session began.
     pub(super) fn tasks(&self, session: &Session) -> BTreeSet<String> {
         self.table()
             .changes
@@ -500,12 +511,12 @@ impl Sessions {
             .unwrap_or_default()
     }
 
-    /// Hears of every change of any session.
+    /// Returns a receiver for changes of any session.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Remembers the least level of log messages wanted.
+    /// Records the least level of log messages wanted.
     pub(super) fn set_level(&self, session: &Session, level: LoggingLevel) {
         self.update(session, |changes| {
             changes.level = Some(level);
@@ -513,7 +524,7 @@ impl Sessions {
         });
     }
 
-    /// Subscribes to a resource. Says whether there was room.
+    /// Subscribes to a resource. Returns true if there was room.
     pub(super) fn subscribe(&self, session: &Session, uri: &str) -> bool {
         uri.len() <= LONGEST_URI
             && self.update(session, |changes| {
@@ -525,12 +536,12 @@ impl Sessions {
             })
     }
 
-    /// Takes a subscription back.
+    /// Removes a subscription.
     pub(super) fn unsubscribe(&self, session: &Session, uri: &str) {
         self.update(session, |changes| changes.subscriptions.remove(uri));
     }
 
-    /// Whether the session wants to hear of any of the resources, and of which.
+    /// Returns the resources that the session subscribed to.
     pub(super) fn subscriptions(&self, session: &Session) -> BTreeSet<String> {
         self.table()
             .changes
@@ -539,12 +550,12 @@ impl Sessions {
             .unwrap_or_default()
     }
 
-    /// Whether anything is remembered of it.
+    /// Returns true if changes of the session are stored.
     pub(super) fn is_remembered(&self, session: &Session) -> bool {
         self.table().changes.contains_key(&session.key)
     }
 
-    /// Whether the session has been ended.
+    /// Returns true if the session has been ended.
     pub(super) fn is_revoked(&self, session: &Session) -> bool {
         self.table().has_ended(&session.key)
     }
@@ -553,7 +564,8 @@ impl Sessions {
         self.change_of((session.key, session.expires), change)
     }
 
-    /// Says what `change` says of the session with this key, which expires then; `false` where there is no room for it.
+    /// Applies `change` to the session with this key and expiry, and returns its result; `false` if
+    /// there is no room.
     fn change_of(&self, session: (SessionKey, u64), change: impl FnOnce(&mut SessionState) -> bool) -> bool {
         let (key, expires) = session;
         let owner = SessionOwner::of_key(&key);
@@ -583,7 +595,7 @@ impl Sessions {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Forgets what belongs to sessions that are over at `now`.
+    /// Deletes the state of sessions that have expired at `now`.
     pub(super) fn sweep(&self, now: u64) {
         let mut table = self.table();
         let over = table.changes.iter().filter(|(_, changes)| changes.expires <= now);
@@ -617,7 +629,7 @@ mod tests {
         sessions.begin((&sealer(), name, &whose(name)), client, now)
     }
 
-    /// A session of this caller, and its id.
+    /// Returns a session of this caller, and its id.
     fn session(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> (Session, String) {
         let id = begin_at(sessions, (name, number), now);
         (sessions.find(&sealer(), name, &id, now).unwrap().0, id)
@@ -673,7 +685,7 @@ mod tests {
             assert_eq!(sessions.subscriptions(session).len(), 1);
         }
         assert_eq!(sessions.table().changes.len(), 8);
-        // Where all have one each there is no room for one more.
+        // With one entry for each owner there is no room for another owner.
         let sessions = Sessions::new(1000, 2);
         for (name, fits) in [("ann", true), ("ben", true), ("eve", false), ("ben", true)] {
             let (session, _) = session(&sessions, (name, 7), 1000);
@@ -709,7 +721,7 @@ mod tests {
         // Also while the clock is behind.
         let id = begin_at(&sessions, ("ann", 202), 900);
         assert!(sessions.find(&sealer(), "ann", &id, 900).is_some());
-        // Nothing is lost by a sweep before its time, and nothing stays after it.
+        // A sweep deletes nothing before its time, and all of it afterwards.
         sessions.sweep(1100);
         assert!(ended.iter().all(|(name, id)| !lives(&sessions, name, id)));
         sessions.sweep(2100);

@@ -1,7 +1,9 @@
-//! Which skills of an agent a caller sees, and the agent's card and manifest without the others.
+//! The skills of an agent that a caller may see, and the agent's card and manifest without the
+//! other skills.
 //!
-//! A skill that the operator hides, or that the rules let the caller use at neither face, is not told of. Cards and manifests
-//! stay byte for byte as they are where nothing is left out.
+//! A skill is left out if the operator hides it, or if the rules let the caller use it neither
+//! through the MCP server nor through the A2A server. Cards and manifests from which nothing is
+//! left out stay byte for byte the same.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,18 +21,18 @@ use crate::config;
 use crate::jsonrpc::Text;
 use crate::mcp::Method;
 
-/// The skills of an agent that a caller sees.
+/// Filter for the skills of an agent that a caller may see.
 pub(super) struct SeenSkills<'a> {
     rules: &'a Rules,
     caller: Caller,
     agent: &'a config::Agent,
-    /// The names of their tools, by the ids of the skills.
+    /// Names of the agent's tools, by skill id.
     tools: HashMap<Arc<str>, String>,
-    /// Whether the caller may use the one tool of the agent, if it has one.
+    /// True if the agent has one tool without skills, and the caller may use that tool.
     has_tool: bool,
 }
 
-/// A tool as manifests name it.
+/// Member of a manifest that names a tool.
 #[derive(Deserialize)]
 struct NamedTool<'a> {
     #[serde(borrow)]
@@ -38,7 +40,7 @@ struct NamedTool<'a> {
 }
 
 impl Inner {
-    /// The skills of an agent that a caller sees.
+    /// Returns the filter for the skills of `agent` that `caller` may see.
     pub(super) fn seen_skills<'a>(&'a self, caller: &Caller, agent: &'a Agent) -> SeenSkills<'a> {
         let name = agent.settings.name.as_str();
         let catalogue = self.catalogue.load();
@@ -56,18 +58,18 @@ impl Inner {
 }
 
 impl SeenSkills<'_> {
-    /// Whether the caller sees all of them.
+    /// Returns true if the caller sees all skills of the agent.
     fn are_all(&self) -> bool {
         self.rules.is_empty() && !self.agent.skills.values().any(|skill| skill.hidden)
     }
 
-    /// Whether the caller sees a skill.
+    /// Returns true if the caller sees this skill.
     pub(super) fn has(&self, skill: &str) -> bool {
         if self.agent.skills.get(skill).is_some_and(|skill| skill.hidden) {
             return false;
         }
         let tool = self.tools.get(skill).map_or(skill, String::as_str);
-        // Whichever face it uses it at.
+        // Through the MCP server or the A2A server.
         self.has_tool
             || [Method::ToolsCall.as_str(), "SendMessage"].into_iter().any(|method| {
                 let agent = Some(self.agent.name.as_str());
@@ -76,7 +78,7 @@ impl SeenSkills<'_> {
             })
     }
 
-    /// The agent's card without the skills that the caller does not see; `None` if it cannot be read.
+    /// Returns the agent's card without hidden skills; `None` if the card is not readable.
     pub(super) fn card<'c>(&self, card: &'c RawValue) -> Option<Cow<'c, RawValue>> {
         if self.are_all() {
             return Some(Cow::Borrowed(card));
@@ -86,7 +88,7 @@ impl SeenSkills<'_> {
             let skills: Vec<&RawValue> = serde_json::from_str(skills.get()).ok()?;
             let is_seen = |skill: &&RawValue| {
                 let id = RawObject::read(skill.get()).and_then(|skill| skill.text("id"));
-                // By the name that the rules and the settings have for it.
+                // Under the name that the rules and the settings use.
                 id.is_some_and(|id| self.has(&skill_id(&id)))
             };
             let seen: Vec<&RawValue> = skills.into_iter().filter(is_seen).collect();
@@ -96,7 +98,7 @@ impl SeenSkills<'_> {
         Some(Cow::Owned(members.written()))
     }
 
-    /// The agent's manifest without the skills that the caller does not see, and without their tools; `None` if it cannot be read.
+    /// Returns the manifest without hidden skills and their tools; `None` if it is not readable.
     pub(super) fn manifest<'m>(&self, manifest: &'m str) -> Option<Cow<'m, str>> {
         if self.are_all() {
             return Some(Cow::Borrowed(manifest));
@@ -133,7 +135,8 @@ impl SeenSkills<'_> {
     }
 }
 
-/// The object that is a member; `Some(None)` if there is no such member, `None` if it is no object.
+/// Returns the object in a member; `Some(None)` if the member is absent, `None` if it is not an
+/// object.
 fn inner(members: &RawObject, name: &str) -> Option<Option<RawObject>> {
     let Some(value) = members.find(name).filter(|value| value.get() != "null") else { return Some(None) };
     RawObject::read(value.get()).map(Some)

@@ -1,6 +1,7 @@
-//! Where the events of a call come from: its own exchange with the agent, or a task that is followed in the background.
+//! Origin of the events of a call: a direct call of the agent, or a task that is followed in the
+//! background.
 //!
-//! Not here: what a client is told (see `pump`), following (see `follow`).
+//! See also `responder` and `follow`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,23 +16,24 @@ use crate::follow::{DetachMode, DetachedCall, TaskFollower};
 use crate::quota::{BytePermit, FREE_BYTES};
 use crate::tasks::{ClientOverride, EntryState, TaskEntry, TaskPhase, WatchGuard};
 
-/// A call of ours.
+/// Call that this request makes to the agent itself.
 pub(super) struct DirectCall {
     pub(super) drive: DetachableCall,
     pub(super) work: AgentOutput,
     pub(super) known: Arc<ResolvedAgent>,
     pub(super) local: [u8; 16],
-    /// The bytes of the work.
+    /// Permit for the bytes of the output.
     permit: BytePermit,
-    /// Bytes of events since those of the work were counted.
+    /// Bytes of events since the bytes of the output were counted.
     uncounted: usize,
     agent_time: Duration,
-    /// Events that the agent sent.
+    /// Number of events that the agent sent.
     heard: u64,
 }
 
 impl DirectCall {
-    /// A call of this exchange, which puts together what it brings, and counts that with `permit`.
+    /// Creates a call from this exchange, which collects the output and counts its bytes with
+    /// `permit`.
     pub(super) fn new(
         (drive, permit): (DetachableCall, BytePermit),
         work: AgentOutput,
@@ -42,21 +44,21 @@ impl DirectCall {
     }
 }
 
-/// A task in the map.
+/// Task in the map.
 pub(super) struct FollowedTask {
     pub(super) entry: Arc<TaskEntry>,
     pub(super) known: Arc<ResolvedAgent>,
-    /// Whether an authorization that is open is waited out: nothing is asked of the client.
+    /// True if an open authorization is waited for: the client is not asked.
     pub(super) patient: bool,
-    /// Whether the client's verdict ends the wait, whatever the agent does.
+    /// True if a cancellation by the client ends the wait, even if the agent continues.
     pub(super) heeds_verdict: bool,
-    /// The question that this call has put, or answered: what becomes of it is waited for.
+    /// Question that this call asked or answered: the wait is for its outcome.
     pub(super) asked: Option<[u8; 16]>,
-    /// How many parts of it had been answered when it was put.
+    /// Number of its parts that had been answered when it was asked.
     pub(super) parts: usize,
-    /// How many answers could not be given when it was put: what failed before is not this call's.
+    /// Number of failed deliveries when it was asked: earlier failures are not this call's.
     pub(super) failures: usize,
-    /// Tells when the agent has taken what this call says.
+    /// Resolves when the agent has accepted the message of this call.
     pub(super) said: Option<oneshot::Receiver<Result<(), AgentFailure>>>,
     changes: watch::Receiver<u64>,
     since: tokio::time::Instant,
@@ -64,7 +66,7 @@ pub(super) struct FollowedTask {
 }
 
 impl FollowedTask {
-    /// Watches a task that somebody sees to.
+    /// Creates a watcher of a task that has a follower.
     pub(super) fn new(entry: Arc<TaskEntry>, known: Arc<ResolvedAgent>, patient: bool) -> Self {
         let (changes, watcher) = (entry.changes(), entry.watch());
         let heeds_verdict = false;
@@ -85,29 +87,29 @@ impl FollowedTask {
     }
 }
 
-/// Where events come from.
+/// Origin of events.
 pub(super) enum EventSource {
-    /// An exchange of this call's own.
+    /// A direct call of this request.
     Own(Box<DirectCall>),
-    /// An exchange that is followed in the background.
+    /// A task that is followed in the background.
     Watched(Box<FollowedTask>),
 }
 
-/// What comes next.
+/// Next event of a call.
 #[derive(Debug)]
 pub(super) enum CallEvent {
-    /// Something new, if it can be told.
+    /// The output changed; with a progress update, if there is one to send.
     News(Option<ProgressUpdate>),
-    /// There is something to answer.
+    /// The output has reached a state to respond with.
     Settled,
     /// The task does not change any more, although it has not ended.
     Stalled,
-    /// It went wrong.
+    /// The agent failed.
     Failed(AgentFailure),
 }
 
 impl EventSource {
-    /// What comes next. May be dropped and called again.
+    /// Waits for the next event. Cancel-safe.
     pub(super) async fn next(&mut self) -> CallEvent {
         match self {
             Self::Own(own) => own.next().await,
@@ -115,7 +117,8 @@ impl EventSource {
         }
     }
 
-    /// Tells of the work as it is known now, with the number that names it while the agent does not.
+    /// Passes the present output to `tell`, with the number that identifies the call while the
+    /// agent has named no task.
     pub(super) fn with_work<R>(&self, tell: impl FnOnce(&AgentOutput, [u8; 16]) -> R) -> R {
         match self {
             Self::Own(own) => tell(&own.work, own.local),
@@ -126,7 +129,7 @@ impl EventSource {
         }
     }
 
-    /// How it stands.
+    /// Returns the state of the output.
     pub(super) fn standing(&self) -> OutputState {
         match self {
             Self::Own(own) => own.work.state(),
@@ -138,7 +141,7 @@ impl EventSource {
         }
     }
 
-    /// Whether the client has ended the task for itself, and waits for no more than that.
+    /// Returns true if the client has cancelled the task, and the wait ends with that.
     pub(super) fn is_cancelled(&self) -> bool {
         match self {
             Self::Own(_) => false,
@@ -146,7 +149,7 @@ impl EventSource {
         }
     }
 
-    /// Why the task does not go on at present, if that is known.
+    /// Returns the reason for which the task makes no progress at present, if it is known.
     pub(super) fn delay(&self) -> Option<TaskDelay> {
         match self {
             Self::Own(own) => own.drive.delay(),
@@ -154,7 +157,7 @@ impl EventSource {
         }
     }
 
-    /// The task in the map, if it is there.
+    /// Returns the task in the map, if it is there.
     pub(super) fn entry(&self) -> Option<Arc<TaskEntry>> {
         match self {
             Self::Own(_) => None,
@@ -162,7 +165,7 @@ impl EventSource {
         }
     }
 
-    /// Whether the agent has named a task, so that a handle leads somewhere even after a failure.
+    /// Returns true if the agent has named a task, so that a handle works even after a failure.
     pub(super) fn is_named(&self) -> bool {
         match self {
             Self::Own(own) => own.work.task_id.is_some(),
@@ -170,7 +173,7 @@ impl EventSource {
         }
     }
 
-    /// Whether [`Source::next`] has something without waiting.
+    /// Returns true if [`EventSource::next`] has an event without waiting.
     pub(super) fn has_more(&self) -> bool {
         match self {
             Self::Own(own) => own.drive.has_more(),
@@ -178,7 +181,7 @@ impl EventSource {
         }
     }
 
-    /// Events that the agent sent for this call and that have not been counted.
+    /// Returns the number of events that the agent sent for this call since the last count.
     pub(super) fn take_new_events(&mut self) -> u64 {
         match self {
             Self::Own(own) => std::mem::take(&mut own.heard),
@@ -186,7 +189,7 @@ impl EventSource {
         }
     }
 
-    /// Time spent waiting for the agent.
+    /// Returns the time spent waiting for the agent.
     pub(super) fn agent_took(&self) -> Option<Duration> {
         match self {
             Self::Own(own) => Some(own.agent_time),
@@ -194,7 +197,7 @@ impl EventSource {
         }
     }
 
-    /// Takes the bytes that are counted for the work, when nothing more is made of it.
+    /// Takes the permit for the bytes of the output, when nothing more is made of it.
     pub(super) fn take_permit(&mut self) -> Option<BytePermit> {
         match self {
             Self::Own(own) => own.permit.split(),
@@ -202,7 +205,8 @@ impl EventSource {
         }
     }
 
-    /// Lets a finished exchange come to its end, so that its connection can be used again. The work is dropped at once.
+    /// Reads a finished exchange to its end, so that its connection can be used again. The output
+    /// is dropped at once.
     pub(super) async fn finish_stream(self) {
         const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(100);
         let Self::Own(own) = self else { return };
@@ -213,7 +217,8 @@ impl EventSource {
         }
     }
 
-    /// The task in the map, for a client that will come back to it; `None` when there is no room for it.
+    /// Moves the call to the task map, for a client that will return with a handle; fails if there
+    /// is no room.
     pub(super) fn hand_to_background(
         self,
         followers: &TaskFollower,
@@ -231,7 +236,8 @@ impl EventSource {
         }
     }
 
-    /// The task in the map, for a call that its client cancelled; `None` when there is no room for it: then it is cancelled.
+    /// Moves the call to the task map after its client cancelled it. `None` if there is no room:
+    /// then the task is cancelled.
     pub(super) fn keep_cancelled(self, followers: &TaskFollower, agent: &str) -> Option<Box<FollowedTask>> {
         match self {
             Self::Watched(watched) => Some(watched),
@@ -243,7 +249,8 @@ impl EventSource {
         }
     }
 
-    /// Lets the work go on without this call and without anybody who holds a handle; a task in the map needs nobody.
+    /// Detaches the work from this call when no client holds a handle. A task in the map is left as
+    /// it is.
     pub(super) fn detach(self, followers: &TaskFollower, agent: &str, leaving: DetachMode) {
         if let Self::Own(own) = self {
             followers.detach(own.job(agent), leaving);
@@ -281,7 +288,7 @@ impl DirectCall {
         if let Some(permit) = permit {
             self.permit.absorb(permit);
         }
-        // Not for each event: those of an ordinary call are never counted.
+        // Not for every event: the events of an ordinary call are never counted.
         if is_counted || self.uncounted > FREE_BYTES {
             self.uncounted = 0;
             if let Err(no_room) = self.permit.set(self.work.bytes()) {
@@ -321,7 +328,7 @@ impl FollowedTask {
             return step;
         }
         let changed = match self.stalled_at() {
-            // Who asks for a stalled task waits for as long as if its stream had ended now.
+            // A client that waits for a stalled task waits as long as if its stream had ended now.
             Some(at) => match tokio::time::timeout_at(at, self.changes.changed()).await {
                 Ok(changed) => changed,
                 Err(_) => return CallEvent::Stalled,
@@ -338,7 +345,8 @@ impl FollowedTask {
         self.settled().unwrap_or_else(|| CallEvent::News(news()))
     }
 
-    /// When a stalled task is told of. A client that wants the end of its task waits for that.
+    /// Returns the time at which a stalled task is reported. A client that waits for the end of its
+    /// task gets no such report.
     fn stalled_at(&self) -> Option<tokio::time::Instant> {
         let delay =
             self.entry.visible_state(|inside| inside.delay.filter(|_| inside.phase() == TaskPhase::Running));
@@ -372,7 +380,7 @@ impl FollowedTask {
                 }
                 TaskPhase::Asking(_, TaskState::AuthRequired) if self.patient => None,
                 TaskPhase::Asking(..) => Some(CallEvent::Settled),
-                // It is not over, but nobody listens to the agent any more: it was given up.
+                // The task is not over, but its follower has given up.
                 TaskPhase::Running => match &inside.over {
                     Some(Err(trouble)) if !inside.is_followed() => Some(CallEvent::Failed(trouble.clone())),
                     _ => None,

@@ -1,6 +1,6 @@
-//! `tools/call`: from the request to the work at the agent.
+//! `tools/call`: from the request to the call of the agent.
 //!
-//! Not here: what becomes of it (see `serve`), the gateway's own tools (see `subagents`), the words (see `bridge`).
+//! See also `run` (the call until its response) and `task_tools` (the built-in tools).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,16 +38,16 @@ use crate::mcp::{ClientCapabilities, ClientParams, Method};
 use crate::seal::{RequestState, TaskKey};
 use crate::tasks::{AnswerClaim, EntryState, TaskEntry, TaskPhase};
 
-/// A call that has been understood.
+/// Call with validated arguments.
 struct PreparedCall<'a> {
     source: EventSource,
     serving: ActiveCall<'a>,
-    /// Of what the agent is called for at once.
+    /// Call permit of the agent.
     place: Option<CallPermit>,
 }
 
 impl Inner {
-    /// Carries a call out, whoever's tool it is of.
+    /// Handles a call of a built-in tool or of an agent's tool.
     pub(super) async fn call(
         &self,
         to: (ResponseTarget<'_>, Duration),
@@ -60,14 +60,15 @@ impl Inner {
             None => None,
         };
         if self.closing.is_due() {
-            // Refused before anything is said to the agent.
+            // Rejected before the agent is contacted.
             return Err(Ok(Fault::Ending));
         }
         let busy = |_| Ok(Fault::Busy("too many calls are under way"));
         let _turn = self.calls.clone().try_acquire_owned().map_err(busy)?;
         let catalogue = self.catalogue.load_full();
         let view = self.catalogue_view(&catalogue, door);
-        // One that is switched off is not in the view, and its name is anybody's.
+        // A built-in tool that is switched off is not in the view; its name may belong to another
+        // tool.
         let own = params.name.as_ref().and_then(|name| view.find(name.as_str())?.own());
         let Some(own) = own else { return self.call_tool(to, asking, (id, params), (view, door)).await };
         self.authorize_tool((asking.0, door), None, ((own, own), params.arguments)).map_err(Ok)?;
@@ -77,7 +78,8 @@ impl Inner {
         }
     }
 
-    /// Carries a call of an agent's tool out within a budget. The body of its response goes to the client, or comes back for the batch.
+    /// Runs a call of an agent's tool within a budget. Writes the response to the client, or
+    /// returns its body for the batch.
     async fn call_tool(
         &self,
         (mut to, budget): (ResponseTarget<'_>, Duration),
@@ -99,19 +101,19 @@ impl Inner {
         };
         let PreparedCall { source, serving, place: _place } = begun;
         let budget = if in_batch { Some(budget) } else { serving.rung.patience };
-        // The client has been waiting while the agent was looked at.
+        // The client has been waiting while the card of the agent was fetched.
         let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
         self.run_call((to, budget), (source, serving), exchange, params).await.map_err(Err)
     }
 
-    /// How long a client waits, and for what.
+    /// Returns the times that a client waits.
     pub(super) fn patience(&self, budget: Option<Duration>) -> WaitBudget<'_> {
         let calls = &self.settings.calls;
         let (stream_after, keep_alive) = (calls.stream_after, calls.keep_alive);
         WaitBudget { budget, stream_after, keep_alive, closing: &self.closing }
     }
 
-    /// Serves a call that has begun, with all that belongs to its client.
+    /// Runs a call that has begun, with the cancellation and the stream of its client.
     pub(super) async fn run_call(
         &self,
         (to, budget): (ResponseTarget<'_>, Option<Duration>),
@@ -132,7 +134,7 @@ impl Inner {
         self.run_active((pump, source, running), serving, exchange).await
     }
 
-    /// Finds the tool, reads the arguments, and decides what is to be done at the agent.
+    /// Finds the tool, parses the arguments, and decides on the agent action.
     async fn begin<'a>(
         &self,
         asker: &'a ClientContext,
@@ -181,7 +183,7 @@ impl Inner {
             return Ok(PreparedCall { source, serving, place });
         }
         if rung.then == Fallback::CoreTask && !self.tasks.has_room(Instant::now()) {
-            // Refused before anything is said to the agent.
+            // Rejected before the agent is contacted.
             return Err(Abort::Fault(Fault::TasksFull));
         }
         let order = self.order(asker, params, tool).map_err(Abort::tool_error)?;
@@ -200,7 +202,7 @@ impl Inner {
         Ok(PreparedCall { source, serving: ActiveCall { began_here, _promise, ..serving }, place })
     }
 
-    /// Lets a caller say something in a task by this tool, or not: the task may be of another skill.
+    /// Authorizes a message in an existing task: the task may be of another skill than this tool.
     fn permit_continuing(
         &self,
         asking: (&ClientContext, Route<'_>),
@@ -239,7 +241,7 @@ impl Inner {
         })
     }
 
-    /// Goes on with a call that its client was asked to make again.
+    /// Continues a call in the next round, with the `requestState` of the client.
     async fn resume(
         &self,
         asker: &ClientContext,
@@ -261,7 +263,7 @@ impl Inner {
         self.refresh(&entry, &known).await;
         let mut answered = None;
         if let (Some(responses), Some(turn)) = (params.input_responses, state.turn) {
-            // A question that is not open any more has been answered: this is the same answer once more.
+            // A question that is no longer open has been answered: this is the same answer again.
             answered = Some(turn);
             entry.adopt_round(Fingerprint::from_bytes(turn));
             let question = last_question(&entry).filter(|question| question.turn.to_bytes() == turn);
@@ -270,13 +272,13 @@ impl Inner {
                 let taken =
                     self.accept_input_responses(&entry, &known, (question, offered), Some(responses)).await;
                 taken.map_err(Abort::Fault)?;
-                // Of several things some may still be open.
+                // If the question has several parts, some may still be open.
                 let is_over = |inside: &EntryState| {
                     inside.is_taken(turn) || inside.refusal(turn).is_some() || inside.failure(turn).is_some()
                 };
                 answered = answered.filter(|_| entry.visible_state(is_over));
             }
-            // Parts of an answer differ from each other; whole ones must not.
+            // Parts of an answer differ from each other; complete answers must not.
             let is_whole = question.as_ref().is_none_or(|question| question.inputs.len() == 1);
             let response = response_mode::digest("", Some(responses));
             if answered.is_some() && is_whole && !entry.is_same_response(turn, response) {
@@ -298,7 +300,7 @@ impl Inner {
         build(asked, &self.sender(asker, params, &tool.agent, tool.skill.as_deref()))
     }
 
-    /// Who says something to an agent, and along with what.
+    /// Returns the sender of a message to an agent, with its extension values.
     pub(super) fn sender<'a>(
         &'a self,
         asker: &'a ClientContext,
@@ -321,7 +323,7 @@ impl Inner {
         }
     }
 
-    /// What is given with this for the extensions of an agent.
+    /// Returns the values that the client gave for the agent's extensions.
     pub(super) fn offered_extensions<'a>(
         &'a self,
         params: &'a ClientParams<'_>,
@@ -330,7 +332,7 @@ impl Inner {
         ClientExtensions { given: Some(&params.meta().extensions), active: self.active(agent) }
     }
 
-    /// Where the events of what is ordered come from; a task that begins is of this skill.
+    /// Opens the event source of an agent action; a task that starts gets this skill.
     pub(super) async fn open_source(
         &self,
         asker: &ClientContext,
@@ -357,7 +359,7 @@ impl Inner {
         Ok(EventSource::Watched(Box::new(FollowedTask::new(entry, known, true))))
     }
 
-    /// Says something in a task; after it, in its conversation, if it is over.
+    /// Sends a message in a task; if the task is over, begins a new one in its conversation.
     async fn continue_task(
         &self,
         asker: &ClientContext,
@@ -388,7 +390,7 @@ impl Inner {
         let answers = self.classify_text_answer(&entry, &task, &mut message);
         let mut watched = FollowedTask::new(entry.clone(), known.clone(), false);
         match answers {
-            // It has been said; this is its client's second try.
+            // The message has been sent; this is a retry by the client.
             AnswerClass::Again(turn) => watched.asked = Some(turn),
             AnswerClass::Answer(turn) => {
                 watched.asked = Some(turn.to_bytes());
@@ -422,7 +424,8 @@ impl Inner {
         Ok(EventSource::Own(Box::new(DirectCall::new((drive, permit), work, known))))
     }
 
-    /// What a message is in its task. One that answers the open question is the same however often it is made.
+    /// Classifies a message of a model in its task. A repeated answer to the open question counts
+    /// once.
     pub(super) fn classify_text_answer(
         &self,
         entry: &TaskEntry,
@@ -434,14 +437,14 @@ impl Inner {
             (inside.open_turn(), inside.last_answered(), inside.is_answered_by(digest))
         });
         let Some(turn) = open else {
-            // Until the agent says something new, the same words are the same answer.
+            // Until the agent sends a new message, the same text is the same answer.
             let (is_shown, is_under_way) = entry.visible_state(|inside| {
                 let is_under_way = inside.answer_in_flight().is_some() || inside.has_unconfirmed_answer();
                 (inside.work.question_turn().is_some(), is_under_way)
             });
             return match last {
                 Some(turn) if is_repeated && is_shown => AnswerClass::Again(turn),
-                // They would be another answer to the question whose answer the agent does not have yet.
+                // Another answer to a question whose answer the agent does not have yet.
                 _ if is_shown && is_under_way => AnswerClass::Other,
                 _ => AnswerClass::Free,
             };
@@ -459,18 +462,18 @@ impl Inner {
     }
 }
 
-/// What words of a model are in a task.
+/// Meaning of a model's message in a task.
 pub(super) enum AnswerClass {
     /// The answer to this question.
     Answer(Fingerprint),
-    /// The answer to this question, once more.
+    /// The answer to this question, repeated.
     Again([u8; 16]),
-    /// Another answer to a question whose answer is on its way: not said.
+    /// Another answer to a question with an answer in flight: not sent.
     Other,
-    /// Something else.
+    /// A message that answers no question.
     Free,
 }
 
-/// Why another answer is not said.
+/// Reason for which another answer is not sent.
 pub(super) const ON_ITS_WAY: &str =
     "an answer to the question of this task is on its way already, and nothing was sent; wait for the task";

@@ -1,7 +1,8 @@
-//! Streams on which the gateway speaks unasked: GET of a legacy session, `subscriptions/listen` of a modern client.
+//! Streams for notifications: GET of a legacy session, and `subscriptions/listen` of a modern
+//! client.
 //!
-//! Reads mcp.md §1.4, §2.5, §2.13, §2.14. Told of: lists that changed, resources that changed, tasks that changed. Bounded in
-//! number. Not here: waiting (see `watching`), what is told (see `telling`), what a call tells (see `pump`).
+//! Reads docs/spec/mcp.md §1.4, §2.5, §2.13, §2.14. Notifies changes of lists, resources and tasks.
+//! The number of streams is bounded. See also `change_set` (waiting) and `change_notifications`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,37 +31,37 @@ use crate::mcp::{ClientCapabilities, ClientParams, Era};
 use crate::tasks::TaskEntry;
 use crate::telemetry::metrics::GaugeGuard;
 
-/// Most resources and tasks that one stream is told of.
+/// Most resources and tasks of one stream.
 pub(super) const MAX_SUBSCRIPTIONS: usize = 64;
 /// Longest wait for agents that are asked for tasks which the gateway has forgotten.
 const FOUND_WITHIN: Duration = Duration::from_secs(10);
-/// When a client should come back after the gateway ended its stream.
+/// Time after which a client should reconnect when the gateway ended its stream.
 const COME_BACK: Duration = Duration::from_secs(5);
 
-/// One stream, and what its client wants to be told of.
+/// One stream, and the changes that its client subscribed to.
 pub(super) struct Subscription<'a> {
     pub(super) asker: &'a ClientContext,
     pub(super) door: Route<'a>,
     /// The id of the `subscriptions/listen`; `None` for a session.
     pub(super) id: Option<&'a Id>,
-    /// Whether changes of the lists are told.
+    /// Lists, each with true if its changes are notified.
     pub(super) lists: [(ChangeableList, bool); 2],
-    /// Resources that are no task's.
+    /// Subscribed resources that belong to no task.
     pub(super) plain: BTreeSet<String>,
-    /// The tasks.
+    /// Subscribed tasks.
     pub(super) watching: ChangeSet,
-    /// What a session wants to be told of and is not there.
+    /// Subscriptions of the session to tasks that do not exist.
     pub(super) missing: BTreeSet<SubscriptionKey>,
-    /// When it was last looked what the session wants.
+    /// Time of the last look at the subscriptions of the session.
     pub(super) looked: Instant,
     pub(super) versions: HashMap<String, u64>,
     pub(super) registry: Option<Vec<(u64, Reachability)>>,
-    /// Whether it is heard which tasks of the caller flow.
+    /// True if the stream listens for live streams of the caller's tasks.
     pub(super) hears_streams: bool,
 }
 
 impl Inner {
-    /// Serves a GET: the stream of a legacy session.
+    /// Handles a GET: the stream of a legacy session.
     pub(super) async fn session_stream(
         &self,
         http: &mut Session,
@@ -92,7 +93,7 @@ impl Inner {
         self.run_subscription(events, stream).await.map_err(Err)
     }
 
-    /// Serves a `subscriptions/listen`.
+    /// Handles a `subscriptions/listen`.
     pub(super) async fn listen(
         &self,
         http: &mut Session,
@@ -147,7 +148,8 @@ impl Inner {
         }
     }
 
-    /// Promises what can be told, and no more. Also says which tasks have their present state to be told.
+    /// Accepts the part of the filter that can be served. Also returns the tasks for which the
+    /// present state is to be sent.
     async fn apply_filter(
         &self,
         stream: &mut Subscription<'_>,
@@ -192,7 +194,7 @@ impl Inner {
         (honoured, told)
     }
 
-    /// The tasks that these are about, as far as this caller may hear of them. Each is followed from now on.
+    /// Returns the tasks of these keys that this caller may read. Each is followed from now on.
     pub(super) async fn find<'t>(
         &self,
         asker: &ClientContext,
@@ -215,14 +217,14 @@ impl Inner {
         found
     }
 
-    /// Whether a URI is a resource that is no task's, and of whose changes this client may hear.
+    /// Returns true if a URI is a resource without a task, and this client may subscribe to it.
     pub(super) fn is_subscribable_uri(&self, asker: &ClientContext, door: Route<'_>, uri: &str) -> bool {
         match ResourceUri::read(uri) {
             Some(ResourceUri::Agent(name)) => self.directory.find(name).is_some_and(|agent| {
                 self.can_see(&asker.caller, door, agent) && self.may_read(asker, Some(agent), uri)
             }),
             Some(ResourceUri::Registry) => self.may_read(asker, None, uri),
-            // Those who are nobody have none that could be told of.
+            // Anonymous callers own no streams.
             Some(ResourceUri::Streams) => !asker.caller.is_anonymous(),
             Some(ResourceUri::Task(_) | ResourceUri::Artifact { .. } | ResourceUri::Stream(_)) | None => {
                 false
@@ -230,7 +232,7 @@ impl Inner {
         }
     }
 
-    /// `resources/subscribe` and `resources/unsubscribe` of legacy clients.
+    /// Handles `resources/subscribe` and `resources/unsubscribe` of legacy clients.
     pub(super) async fn subscribe(
         &self,
         door: Route<'_>,
@@ -251,7 +253,7 @@ impl Inner {
             Some(
                 ResourceUri::Task(task) | ResourceUri::Artifact { task, .. } | ResourceUri::Stream(task),
             ) => self.readable(asker, door, task).await?.is_some(),
-            // Clients try this out with URIs of their own; nothing is ever told of those.
+            // Clients try this with URIs of their own; those never cause a notification.
             None => !uri.starts_with("a2a:") && !uri.starts_with("a2a-agent:"),
         };
         match is_there && self.sessions.subscribe(session, uri) {
@@ -271,7 +273,7 @@ impl Inner {
         mut events: SseWriter<'_>,
         mut stream: Subscription<'_>,
     ) -> Result<(), ClientGone> {
-        // A deadline of its own: changes of other agents must not put it off.
+        // A separate deadline: changes of other agents must not postpone it.
         let mut sign = tokio::time::interval(self.settings.calls.keep_alive);
         sign.reset();
         loop {
@@ -304,10 +306,11 @@ impl Inner {
         ended || events.is_shutting_down()
     }
 
-    /// Sees to it that somebody follows what is watched, if whoever did so has given up.
+    /// Restarts the follower of every watched task whose follower has stopped.
     fn ensure_followed(&self, stream: &Subscription<'_>) {
         for entry in stream.watching.entries() {
-            // With the token of this stream it was tried: it is as old as the stream.
+            // Starting a follower was tried with the token of this stream: the token is as old as
+            // the stream.
             if entry.visible_state(|inside| inside.awaits_input()) {
                 continue;
             }

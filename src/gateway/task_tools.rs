@@ -1,6 +1,6 @@
-//! The gateway's own tools: start a task of any agent, send to it, look at it, wait for it, cancel it.
+//! Task tools, the built-in tools of the gateway: start, send, get, wait, cancel.
 //!
-//! Not here: what they take and how they are listed (see `bridge::subagent`), their results (see `bridge::outcome`).
+//! See also `bridge::task_tools` for arguments and listing, and `bridge::tool_result` for results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,12 @@ use crate::mcp::tools::CallToolResult;
 use crate::mcp::{ClientParams, Method};
 use crate::tasks::{TaskEntry, TaskPhase};
 
-/// How long `subagent_start` and `subagent_send` wait for the agent's first word; the task goes on beyond.
+/// Longest wait of `subagent_start` and `subagent_send` for the first event of the agent; the task
+/// continues beyond.
 const FIRST_WORD: Duration = Duration::from_secs(10);
 
 impl Inner {
-    /// Carries out a call of one of the gateway's own tools.
+    /// Handles a call of a built-in tool.
     pub(super) async fn call_builtin(
         &self,
         (mut to, budget): (ResponseTarget<'_>, Duration),
@@ -99,7 +100,7 @@ impl Inner {
         let agent = self.directory.find(&name).filter(|agent| self.can_see(&asker.caller, door, agent));
         let agent = agent.ok_or_else(|| Abort::tool_error(self.no_such_agent(asker, door, &name)))?.clone();
         self.permit_start((asker, door), &agent).map_err(|fault| match fault {
-            // It is no secret that it is there.
+            // The existence of the agent is not secret.
             Fault::NoSuchTool(_) => Abort::tool_error(format!(
                 "You may not begin a task of agent {name:?} without naming a skill: call the tool of a skill instead."
             )),
@@ -165,7 +166,8 @@ impl Inner {
         Ok(told)
     }
 
-    /// Says something in a task; a finished one goes on as a new one in its conversation.
+    /// Sends a message in a task. After a finished task, the message begins a new task in the same
+    /// conversation.
     async fn send(
         &self,
         (door, to): (Route<'_>, &mut ResponseTarget<'_>),
@@ -205,7 +207,7 @@ impl Inner {
         if let Some(turn) = turn {
             let _place = self.shares.acquire_agent_call(name, to.client_disconnected()).await?;
             let said = self.followers.send_message(&entry, &known, (task, message, turn));
-            // Longer silence is no failure: the agent works on it.
+            // Longer silence is no failure: the agent works on the task.
             let said = tokio::select! {
                 said = tokio::time::timeout(FIRST_WORD, said) => said,
                 () = self.closing.answers_due() => Ok(Ok(Ok(()))),
@@ -218,7 +220,7 @@ impl Inner {
         Ok(entry.show_work(|work| tool_result::sent(work, &audience, entry.local())))
     }
 
-    /// What a model is told that says something in a task which is over.
+    /// Returns the text for a model that sent a message in a task which has ended.
     fn has_ended(&self, (door, asker): (Route<'_>, &ClientContext), agent: &str) -> String {
         let starts = door == Route::AllAgents && self.may_use(&asker.caller, agent, TaskTool::Start);
         let begin = if starts { "Begin a new one with subagent_start, or call" } else { "Call" };
@@ -263,7 +265,7 @@ impl Inner {
     ) -> Result<(Arc<TaskEntry>, Arc<ResolvedAgent>, Arc<Agent>), Abort> {
         let (agent, named) =
             self.open_handle(asker, door, handle).ok_or_else(|| Abort::tool_error(unknown_task()))?;
-        // By the agent whose task it is; which agent that is was not known when the tool was.
+        // Authorized for the agent of the task, which was not known when the tool was authorized.
         let own = ((tool.name(), tool.name()), None);
         self.authorize_tool((asker, door), Some(&agent), own).map_err(Abort::of_task)?;
         let found = self.entry(asker, &agent, &named).await;
@@ -272,10 +274,10 @@ impl Inner {
     }
 }
 
-/// What one of the gateway's own tools comes to.
+/// Outcome of a call of a built-in tool.
 enum ToolOutcome {
-    /// A call to be served: where its events come from, whose they are, what is answered, with the places of a task that it
-    /// begins and of the call, and for how long it is waited for.
+    /// A call to run: its event source and agent, the kind of result with the task reservation and
+    /// the call permit, and its budget.
     Goes(EventSource, Arc<Agent>, (ResultKind, Option<TaskReservation>, Option<CallPermit>), Duration),
     /// A result.
     Told(CallToolResult),

@@ -1,7 +1,8 @@
 //! `tasks/*`: both task protocols of MCP.
 //!
-//! Reads mcp.md §2.13 (the core of 2025-11-25: `get`, `result`, `list`, `cancel`) and §2.14 (the extension of 2026-07-28: `get`,
-//! `update`, `cancel`). Not here: becoming a task (see `serve`), notifications (see `listen`).
+//! Reads docs/spec/mcp.md §2.13 (the core of 2025-11-25: `get`, `result`, `list`, `cancel`) and
+//! §2.14 (the extension of 2026-07-28: `get`, `update`, `cancel`). See also `run`, where a call
+//! becomes a task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +29,10 @@ use crate::mcp::{ClientCapabilities, ClientParams, Era, Method};
 use crate::seal::{ListKind, PageCursor};
 use crate::tasks::{AnswerRefusal, ClientOverride, TaskEntry, TaskPhase};
 
-/// Longest wait for an agent that is to stop a task.
+/// Longest wait for an agent to cancel a task.
 const STOPPED_WITHIN: Duration = Duration::from_secs(10);
 
-/// A task with everything that is needed to speak of it.
+/// Task with its handle, agent and entry.
 struct ResolvedTask {
     handle: String,
     agent: Arc<Agent>,
@@ -40,7 +41,7 @@ struct ResolvedTask {
 }
 
 impl Inner {
-    /// Answers a request about tasks.
+    /// Handles a request about tasks.
     pub(super) async fn task_method(
         &self,
         to: ResponseTarget<'_>,
@@ -71,7 +72,7 @@ impl Inner {
             Era::Modern if !asker.capabilities.has(ClientCapabilities::TASKS_EXTENSION) => {
                 Err(Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION))
             }
-            // Tasks are listed only to those who are somebody: all others share one name.
+            // Tasks are listed only for named callers: anonymous callers share one name.
             Era::Legacy if method == Method::TasksList && asker.caller.is_anonymous() => {
                 Err(Fault::UnknownMethod(method.as_str().to_owned()))
             }
@@ -96,7 +97,7 @@ impl Inner {
         Ok(ResolvedTask { handle: handle.as_str().to_owned(), agent, entry, known })
     }
 
-    /// `tasks/get`.
+    /// Handles `tasks/get`.
     async fn task(&self, held: &ResolvedTask, asker: &ClientContext, id: &Id) -> Vec<u8> {
         self.refresh(&held.entry, &held.known).await;
         let writer = self.writer(asker.version.era());
@@ -108,7 +109,7 @@ impl Inner {
         }
     }
 
-    /// What a task of the extension carries besides, by how it stands for this client.
+    /// Adds the detail of a task of the extension, by its status for this client.
     pub(super) fn to_detailed_task<R>(
         &self,
         entry: &Arc<TaskEntry>,
@@ -136,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// What a task comes to for a client that will hear no more of it.
+    /// Returns the final result of a task for a client that gets no later updates.
     pub(super) fn final_result(&self, entry: &Arc<TaskEntry>, asker: &ClientContext) -> CallToolResult {
         let agent = entry.agent().to_string();
         let audience = self.audience(asker, &agent);
@@ -159,14 +160,14 @@ impl Inner {
         self.open_asks(entry, &question, turn, asker)?.input_requests()
     }
 
-    /// Whether this client can be asked what the agent asks now.
+    /// Returns true if this client can be asked the open question of the task.
     pub(super) fn can_be_asked(&self, entry: &TaskEntry, asker: &ClientContext) -> bool {
         let Some((question, turn)) = question_of(entry) else { return false };
         let is_refused = entry.visible_state(|inside| inside.refusal(turn).is_some());
         !is_refused && question.asks(asker.version, asker.capabilities).is_some()
     }
 
-    /// `tasks/update`: answers, acknowledged before the agent has them.
+    /// Handles `tasks/update`: answers are acknowledged before the agent has them.
     async fn update(
         &self,
         held: &ResolvedTask,
@@ -184,12 +185,13 @@ impl Inner {
             Some(question) => {
                 let asked = (&question, self.offered_extensions(params, held.entry.agent()));
                 self.accept_input_responses(&held.entry, &held.known, asked, Some(responses)).await?;
-                // Parts of an answer differ from each other.
+                // The parts of one answer differ from each other.
                 if question.inputs.len() == 1 {
                     held.entry.is_same_response(question.turn.to_bytes(), response);
                 }
             }
-            // The agent has gone on: nothing is said to it, and another answer is not acknowledged.
+            // The question is no longer open: nothing is sent to the agent, and a different answer
+            // is rejected.
             None => {
                 let answered = held
                     .entry
@@ -202,7 +204,8 @@ impl Inner {
         Ok(self.writer(asker.version.era()).acknowledged_empty(id))
     }
 
-    /// `tasks/cancel`: cooperative in the extension; in the core the task is cancelled, whatever its agent does.
+    /// Handles `tasks/cancel`: cooperative in the extension; in the core the task is cancelled,
+    /// even if its agent continues.
     async fn cancel(&self, held: &ResolvedTask, asker: &ClientContext, id: &Id) -> Result<Vec<u8>, Fault> {
         let entry = &held.entry;
         let writer = self.writer(asker.version.era());
@@ -226,7 +229,7 @@ impl Inner {
         Ok(writer.core_task(id, &self.snapshot(entry, &held.handle, asker)))
     }
 
-    /// `tasks/result` of the core: waits for the end, and asks the user on the way.
+    /// Handles `tasks/result` of the core: waits for the end, and asks the user in between.
     async fn task_result(
         &self,
         to: ResponseTarget<'_>,
@@ -264,7 +267,7 @@ impl Inner {
         self.run_active((pump, source, running), serving, exchange).await.map_err(Err)
     }
 
-    /// `tasks/list` of the core: the tasks of this caller that are remembered here, by handle.
+    /// Handles `tasks/list` of the core: the remembered tasks of this caller, by handle.
     fn list_tasks(
         &self,
         door: Route<'_>,
@@ -287,7 +290,7 @@ impl Inner {
     }
 }
 
-/// The result of a core task that its client cancelled.
+/// Returns the result of a core task that its client cancelled.
 pub(super) fn was_cancelled() -> CallToolResult {
     CallToolResult::failure("The task was cancelled.")
 }

@@ -1,6 +1,4 @@
-//! How much of its share each caller uses now.
-//!
-//! Not here: how much it may use (see `shares`).
+//! Counters of the quota that each caller uses at present. See also `limits`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -9,22 +7,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::limits::QuotaOwner;
 
-/// What is used of a share while it lasts.
+/// Kind of use that a quota counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum QuotaKind {
-    /// A call of a tool.
+    /// Call of a tool.
     Call,
-    /// A request with a body that is waited for.
+    /// Request that waits for its body.
     Body,
-    /// An open stream.
+    /// Open stream.
     Stream,
-    /// A push of an agent's on its way to it.
+    /// Push of an agent on its way to a client.
     Push,
 }
 
 const SHARDS: usize = 16;
 
-/// How much is in use. What is at zero is not there.
+/// Counters by owner and kind. An entry at zero is removed.
 #[derive(Default)]
 pub(super) struct UsageCounters {
     shards: [Mutex<UsageShard>; SHARDS],
@@ -33,25 +31,25 @@ pub(super) struct UsageCounters {
 
 type UsageShard = HashMap<UsageKey, usize, BuildHasherDefault<PrecomputedHasher>>;
 
-/// What is used, and the hash of that: it is needed four times a call, and reckoned once.
+/// Owner and kind with their hash, which is computed once and needed four times a call.
 #[derive(Clone, PartialEq, Eq)]
 struct UsageKey {
     hash: u64,
     of: (QuotaOwner, QuotaKind),
 }
 
-/// Takes the hash that a [`Key`] has for its hash.
+/// Hasher that returns the hash in a [`UsageKey`].
 #[derive(Default)]
 struct PrecomputedHasher(u64);
 
-/// A part of a share, until it is dropped.
+/// Permit for one unit of a quota, until it is dropped.
 pub(super) struct QuotaPermit {
     key: UsageKey,
     in_use: Arc<UsageCounters>,
 }
 
 impl UsageCounters {
-    /// Takes a part, if fewer than `most` are taken.
+    /// Acquires a permit if fewer than `most` are in use.
     pub(super) fn take(self: &Arc<Self>, of: (QuotaOwner, QuotaKind), most: usize) -> Option<QuotaPermit> {
         let key = UsageKey { hash: self.hasher.hash_one(&of), of };
         {
@@ -65,14 +63,14 @@ impl UsageCounters {
         Some(QuotaPermit { key, in_use: self.clone() })
     }
 
-    /// Whether nothing is in use.
+    /// Returns true if no permit is in use.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| shard.lock().unwrap().is_empty())
     }
 
     fn shard(&self, key: &UsageKey) -> Option<MutexGuard<'_, UsageShard>> {
-        // Not the lowest bits nor the highest: the maps go by those.
+        // Neither the lowest nor the highest bits: the maps use those.
         let at = usize::try_from((key.hash >> 32) % SHARDS as u64).ok()?;
         Some(self.shards.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
