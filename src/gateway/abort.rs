@@ -1,6 +1,4 @@
-//! Why a call ends before an agent is asked.
-//!
-//! Not here: what goes wrong at the agent (see `serve`).
+//! Reason for which a call ends before the agent is contacted.
 
 use super::access_record::outcome_of;
 use super::response::ClientGone;
@@ -9,13 +7,13 @@ use crate::fault::{AgentFailure, Fault};
 use crate::mcp::tools::CallToolResult;
 use crate::telemetry::label::Outcome;
 
-/// Why a call ends before an agent is asked.
+/// Reason for which a call ends before the agent is contacted.
 pub(super) enum Abort {
-    /// The request is wrong.
+    /// The request is invalid.
     Fault(Fault),
-    /// The call is wrong in a way that a model can put right, or the agent is not there.
+    /// The call has an error that a model can correct, or the agent is not available.
     Told(CallToolResult, Outcome),
-    /// Its client left while it waited for its turn.
+    /// The client disconnected while it waited for a permit.
     Gone,
 }
 
@@ -24,7 +22,8 @@ impl Abort {
         Self::Told(CallToolResult::failure(text), Outcome::ClientFault)
     }
 
-    /// The refusal of what was to be done with a task: one that may not be used reads like one that is not there.
+    /// Returns the abort for a rejected action on a task: a forbidden task reads like an unknown
+    /// one.
     pub(super) fn of_task(fault: Fault) -> Self {
         match fault {
             Fault::UnknownTask | Fault::NoSuchTool(_) => Self::tool_error(unknown_task()),

@@ -1,6 +1,4 @@
-//! What the bridge does between requests: cards, followed calls, sweeps. On one named service, with its own runtime.
-//!
-//! Not here: what each of them does.
+//! Background service of the gateway: cards, followed calls and sweeps, with a runtime of its own.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -23,12 +21,13 @@ use crate::tasks::Timestamp;
 use crate::tasks::store::{Store, StoreProblem};
 use crate::telemetry::tasks::TaskCounts;
 
-/// How often idle connections and sessions are looked through.
+/// Interval of the sweep of idle connections and sessions.
 const SWEEP: Duration = Duration::from_secs(5);
-/// How long to wait for the owner of a store.
+/// Interval of the attempts to open a store that another process owns.
 const OWNED: Duration = Duration::from_millis(50);
 
-/// The bridge's background work. The host wraps it with Pingora's `background_service` and adds it to its server.
+/// Background work of the gateway. The host wraps it with Pingora's `background_service` and adds
+/// it to its server.
 pub struct BackgroundService {
     inner: Arc<Inner>,
 }
@@ -65,11 +64,11 @@ impl PingoraBackgroundService for BackgroundService {
         let other = inner.clone();
         work.spawn(async move { other.cancelled_calls.clone().run(&other.closing).await });
         if shutdown.wait_for(|ends| *ends).await.is_err() {
-            info!("the server is gone");
+            info!("server has gone");
         }
         inner.closing.begin(Duration::ZERO);
-        // Followed calls go on until the server ends this runtime, within its grace. Requests wait for
-        // what is polled, too.
+        // Followed calls continue until the server ends this runtime, within its grace. Requests
+        // also wait for polled tasks.
         while inner.running() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -80,7 +79,7 @@ impl PingoraBackgroundService for BackgroundService {
 }
 
 impl Inner {
-    /// Makes the catalogue anew whenever a card changed.
+    /// Rebuilds the catalogue whenever a card has changed.
     async fn rebuild_catalogue(self: Arc<Self>) {
         let mut looks = self.directory.changes();
         let mut versions = 0;
@@ -98,7 +97,7 @@ impl Inner {
         }
     }
 
-    /// Drops tasks whose time is over: one shard at a time, all of them once in each interval.
+    /// Removes expired tasks: one shard at a time, all shards once in each interval.
     async fn sweep_tasks(self: Arc<Self>) {
         let shards = u32::try_from(self.tasks.shards()).unwrap_or(u32::MAX).max(1);
         let pause = (self.settings.tasks.sweep_interval / shards).max(Duration::from_millis(1));
@@ -116,12 +115,12 @@ impl Inner {
                 inner.ledger.sessions(|key, value| inner.sessions.is_of_use(key, value, now()));
             });
             if let Err(broken) = pruned.await {
-                warn!(%broken, "forgotten tasks stay on disk");
+                warn!(error = %broken, "failed to prune store");
             }
         }
     }
 
-    /// Shows in the metrics how many tasks there are.
+    /// Updates the metrics of the task map.
     pub(super) fn count_tasks(&self) {
         self.metrics.tasks.set(TaskCounts {
             tasks: self.tasks.len(),
@@ -133,7 +132,7 @@ impl Inner {
         });
     }
 
-    /// Waits for the store of a process that is being taken over from.
+    /// Waits for the store of the predecessor.
     pub(super) async fn take_over_store(self: &Arc<Self>) {
         let Some(dir) = self.settings.tasks.data_dir.clone().filter(|_| !self.ledger.is_enabled()) else {
             return;
@@ -144,8 +143,10 @@ impl Inner {
             match opened {
                 Ok(Ok(store)) => return self.take_back_aside(store).await,
                 Ok(Err(StoreProblem::Owned { .. })) => tokio::time::sleep(OWNED).await,
-                Ok(Err(problem)) => return warn!(%problem, "tasks are not kept on disk"),
-                Err(broken) => return warn!(%broken, "tasks are not kept on disk"),
+                Ok(Err(problem)) => {
+                    return warn!(error = %problem, "failed to open store, tasks are not persisted");
+                }
+                Err(broken) => return warn!(error = %broken, "failed to open store, tasks are not persisted"),
             }
         }
     }
@@ -153,14 +154,15 @@ impl Inner {
     async fn take_back_aside(self: &Arc<Self>, store: Store) {
         let inner = self.clone();
         if let Err(broken) = tokio::task::spawn_blocking(move || inner.return_store(store)).await {
-            warn!(%broken, "kept tasks are not all back");
+            warn!(error = %broken, "failed to load all tasks from store");
         }
     }
 
-    /// Sees to the tasks that were under way when the last process ended, once their agents are known.
+    /// Starts the followers of the tasks that were live when the last process ended, once their
+    /// agents are known.
     async fn start_followers(self: Arc<Self>) {
         self.take_over_store().await;
-        // Until then it listens to their agents itself, and says what it hears.
+        // Until then the predecessor follows the tasks and sends their changes.
         self.predecessor.ended().await;
         let mut looks = self.directory.changes();
         let mut kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
@@ -197,7 +199,7 @@ impl Inner {
     }
 }
 
-/// The gateway's own tools, and those of all agents whose cards are known.
+/// Returns the catalogue of the built-in tools and the tools of all agents with known cards.
 pub(super) fn all_tools(directory: &Directory, settings: &Mcp) -> Catalogue {
     catalogue(directory, &own_tools(settings))
 }
@@ -210,7 +212,7 @@ fn catalogue(directory: &Directory, own: &[BuiltinTool]) -> Catalogue {
     Catalogue::build(&seen.collect::<Vec<_>>(), own)
 }
 
-/// The gateway's own tools, so far as they are switched on.
+/// Returns the built-in tools that are switched on.
 fn own_tools(settings: &Mcp) -> Vec<BuiltinTool> {
     let of_tasks = TaskTool::ALL.into_iter().filter(|_| settings.subagent_tools).filter_map(|tool| {
         BuiltinTool::new(tool.name(), tool.is_with_one_agent(), |version| tool.json(version))
@@ -248,7 +250,7 @@ fn task_support(task: TaskMode) -> TaskSupport {
     }
 }
 
-/// The skills of an agent and the tools that they become on `/mcp`, for the `agents` command.
+/// Returns the skills of an agent and their tools on `/mcp`, for the `agents` command.
 pub fn tools_of(directory: &Directory, agent: &str) -> Vec<(String, String)> {
     let catalogue = catalogue(directory, &[]);
     let is_usable = directory.find(agent).is_none_or(|agent| agent.unsupported_required().is_none());

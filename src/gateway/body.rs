@@ -128,7 +128,7 @@ pub(super) async fn drain_before_close(http: &mut Session, limit: usize) {
         }
     };
     if timeout(DRAIN_TIMEOUT, reading).await.is_err() {
-        tracing::debug!("a refused client goes on sending");
+        tracing::debug!("rejected client still sends, closing connection");
     }
 }
 

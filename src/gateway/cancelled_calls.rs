@@ -115,7 +115,7 @@ impl CancelledCalls {
         }
     }
 
-    /// Cancels tasks whose grace has expired, and all tasks once the last responses of the process
+    /// Cancels tasks at the end of their grace, and all tasks once the last responses of the process
     /// are due. Runs until it is dropped.
     pub(super) async fn run(self: Arc<Self>, closing: &DrainState) {
         let mut cancelling = JoinSet::new();
@@ -161,7 +161,7 @@ impl CancelledCalls {
         let FollowedTask { entry, known, .. } = call.task.as_ref();
         let cancelled = self.followers.cancel_and_wait(entry, known);
         if tokio::time::timeout(CANCELLED_WITHIN, cancelled).await.is_err() {
-            tracing::debug!(agent = %entry.agent(), "agent takes long to cancel the task of a cancelled call");
+            tracing::debug!(agent = %entry.agent(), "timed out waiting for agent to cancel task of cancelled call");
         }
     }
 }

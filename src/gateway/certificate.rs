@@ -1,6 +1,6 @@
-//! What a client's connection shows of it: its certificate, and the host that it was made for.
+//! Client certificate of a connection, and the host that the connection was made for.
 //!
-//! Not here: who the caller is by its certificate (see `auth`).
+//! See also `auth` for the caller of a certificate.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,14 +11,14 @@ use super::host_policy::host_of;
 use crate::auth::{ClientCertificate, ClientTlsInfo};
 use crate::fault::Fault;
 
-/// The certificate of the client of this request's connection, verified when it connected. `None`: it showed none, or
-/// speaks no TLS.
+/// Returns the client certificate of this request's connection, verified in the handshake. `None`
+/// without a certificate or without TLS.
 pub fn client_certificate(http: &Session) -> Option<Arc<ClientCertificate>> {
     handshake(http)?.certificate.clone()
 }
 
-/// Refuses a request of a client whose certificate was good when it connected and is no longer, and one for a host with
-/// another certificate than the connection was made with.
+/// Rejects a request if the client's certificate has expired since the handshake, or if the request
+/// is for a host with another server certificate than the connection has.
 pub(super) fn check(http: &Session) -> Result<(), Fault> {
     let Some(handshake) = handshake(http) else { return Ok(()) };
     if let Some(certificate) = &handshake.certificate
@@ -28,7 +28,7 @@ pub(super) fn check(http: &Session) -> Result<(), Fault> {
     }
     match host_of(http.req_header()) {
         Some(host) if !(handshake.is_for)(host) => Err(Fault::Misdirected),
-        // What is no host is refused later.
+        // A malformed host is rejected later.
         Some(_) | None => Ok(()),
     }
 }

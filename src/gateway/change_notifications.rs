@@ -27,8 +27,8 @@ const RESTARTED: &str = "The gateway was started again. It does not know any mor
                          read those that matter, and subscribe to them again.";
 
 impl Inner {
-    /// Warns the client of a session that began before this process, and whose state is unknown,
-    /// that its subscriptions are lost. Not 404: few clients begin a new session on 404.
+    /// Warns the client of a session of an earlier process that its subscriptions are lost, unless
+    /// the state of the session is known. Not 404: few clients begin a new session on 404.
     pub(super) async fn tell_of_restart(
         &self,
         asker: &ClientContext,

@@ -1,6 +1,6 @@
-//! The end of the process, as requests see it: when it has begun, and when the last answers are due.
+//! Drain state of the process: whether the end has begun, and when the last responses are due.
 //!
-//! Not here: signals, and when the process itself ends (see `server::shutdown`).
+//! See also `server::shutdown` for signals and the end of the process itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,21 +10,21 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::config::Shutdown;
 
-/// Most time between the moment at which answers are due and the end of the process.
+/// Longest time between the moment at which responses are due and the end of the process.
 const MAX_MARGIN: Duration = Duration::from_secs(5);
 
-/// The end of the process. Begins once.
+/// Drain state. The drain begins once.
 pub(super) struct DrainState {
-    /// From its begin to the moment at which answers are due.
+    /// Time from the begin of the drain to the moment at which responses are due.
     within: Duration,
-    /// When answers are due; `None` while nothing ends.
+    /// Moment at which responses are due; `None` before the drain.
     due: watch::Sender<Option<Instant>>,
     hands_over: AtomicBool,
 }
 
 impl DrainState {
-    /// Answers are due a quarter of the whole time, and at most [`MAX_MARGIN`], before the process ends:
-    /// they are still to be written, kept on disk and read.
+    /// Creates the state. Responses are due a quarter of the whole time, and at most
+    /// [`MAX_MARGIN`], before the process ends: they still have to be written, persisted and read.
     pub(super) fn new(shutdown: Shutdown) -> Self {
         let whole = shutdown.grace.saturating_add(shutdown.drain);
         Self {
@@ -34,7 +34,7 @@ impl DrainState {
         }
     }
 
-    /// Begins. The process goes on for `more` than its own time.
+    /// Begins the drain. The process lives `more` longer than its own time.
     pub(super) fn begin(&self, more: Duration) {
         let due = Instant::now() + self.within.saturating_add(more);
         self.due.send_if_modified(|known| {
@@ -44,12 +44,12 @@ impl DrainState {
         });
     }
 
-    /// Notes that another process takes over: it is told of all that is learnt to the very end.
+    /// Records that another process takes over: it receives all changes until the very end.
     pub(super) fn hand_over(&self) {
         self.hands_over.store(true, Ordering::Release);
     }
 
-    /// Whether another process takes over.
+    /// Returns true if another process takes over.
     pub(super) fn hands_over(&self) -> bool {
         self.hands_over.load(Ordering::Acquire)
     }
@@ -58,17 +58,17 @@ impl DrainState {
         self.due.borrow().is_some()
     }
 
-    /// Whether calls can no longer wait for their agents.
+    /// Returns true if calls can no longer wait for their agents.
     pub(super) fn is_due(&self) -> bool {
         self.due.borrow().is_some_and(|due| Instant::now() >= due)
     }
 
-    /// Waits until the end begins.
+    /// Waits until the drain begins.
     pub(super) async fn begun(&self) {
         self.due_at().await;
     }
 
-    /// Waits until the last answers are due.
+    /// Waits until the last responses are due.
     pub(super) async fn answers_due(&self) {
         sleep_until(self.due_at().await).await;
     }

@@ -1,7 +1,8 @@
-//! `completion/complete`: what could stand in the templates of resources.
+//! `completion/complete`: values for the variables of resource templates.
 //!
-//! Agents that the caller may use; tasks and live streams of a caller that is somebody; artifacts of a task by its handle. Anything
-//! else, prompts too, has no completions. Reads mcp.md §2.6. Not here: the templates (see `bridge::resources`).
+//! Completes agents that the caller may use, tasks and live streams of a named caller, and
+//! artifacts of a task by its handle. Other arguments, and prompts, have no completions. Reads
+//! docs/spec/mcp.md §2.6. See also `bridge::resource_uri`.
 
 use super::resources::is_live;
 use super::route::Route;
@@ -17,7 +18,7 @@ use crate::mcp::result_writer::ResultWriter;
 const MOST_VALUES: usize = 100;
 
 impl Inner {
-    /// Says how an argument could go on.
+    /// Returns the completions of an argument.
     pub(super) async fn complete(
         &self,
         door: Route<'_>,
@@ -54,7 +55,8 @@ impl Inner {
         wanted.map(|(handle, _)| handle).collect()
     }
 
-    /// The artifacts of the task that was filled in before; none of one that is not there, or whose agent does not say.
+    /// Returns the artifacts of the task that was filled in before; none if the task is unknown or
+    /// its agent does not answer.
     async fn artifact_ids(
         &self,
         door: Route<'_>,

@@ -1,6 +1,6 @@
-//! What is behind each door: who is let in, and what a method of HTTP does there.
+//! Dispatch of requests: host policy, authentication, and the handler of each route.
 //!
-//! Not here: which door it is (see `route`), what MCP says (see `face`, `listen`).
+//! See also `route`, `post` and `subscriptions`.
 
 use std::pin::Pin;
 
@@ -21,13 +21,13 @@ use crate::fault::Fault;
 use crate::mcp::Era;
 use crate::telemetry::label;
 
-/// What answers a request: fulfilled, or refused before its body was read whole. Boxed, so that no request carries the size of
-/// others, and goes through few layers to where it waits.
+/// Future that answers a request, or returns the fault if the body was not read completely. Boxed,
+/// so that no request carries the size of others, and few layers are polled.
 pub(super) type BoxResponse<'a> =
     Pin<Box<dyn Future<Output = Result<(), Result<Fault, ClientGone>>> + Send + 'a>>;
 
 impl Inner {
-    /// Answers a request at a door.
+    /// Handles a request on a route.
     pub(super) async fn handle_request(
         &self,
         http: &mut Session,
@@ -49,13 +49,14 @@ impl Inner {
         }
     }
 
-    /// Whether a request may come to a door at all; the headers of the whole answer, where a browser asks just that.
+    /// Checks host and origin; returns the headers of the complete response to a preflight.
     fn check_host_and_origin(
         &self,
         request: &RequestHeader,
         door: Route<'_>,
     ) -> Result<Option<Headers>, Fault> {
-        // Load balancers ask by whatever name they like, and learn nothing that is worth a rebinding; agents have a proof of theirs.
+        // Load balancers use any host name, and learn nothing that is worth a rebinding; agents
+        // present a token of their own.
         if matches!(door, Route::Health | Route::Push(_)) {
             return Ok(None);
         }
@@ -63,7 +64,7 @@ impl Inner {
         Ok((request.method == HttpMethod::OPTIONS).then(|| host_policy::preflight(request)))
     }
 
-    /// What answers whoever has come in.
+    /// Returns the handler of a route, for an authenticated request.
     fn dispatch<'a>(
         &'a self,
         http: &'a mut Session,
@@ -83,7 +84,8 @@ impl Inner {
         }
     }
 
-    /// Lets a caller in at an endpoint, if that is there for it. Some doors are open to everybody.
+    /// Authenticates the caller of an endpoint, and checks that the agent is visible. Some routes
+    /// need no authentication.
     async fn authenticate_and_dispatch(
         &self,
         http: &Session,
@@ -93,7 +95,7 @@ impl Inner {
         if matches!(door, Route::Health | Route::Push(_) | Route::Metadata(_)) {
             return Ok(());
         }
-        // Where something is required and nothing can be shown, nobody is let in.
+        // If authentication is required and no mechanism is configured, every request is rejected.
         if !require.of.is_empty() || require.rule != RequireRule::None {
             exchange.caller = Box::pin(self.authenticate(http, require, door)).await?;
         }
@@ -128,15 +130,15 @@ impl Inner {
         }
     }
 
-    /// How the body of a request is taken in.
+    /// Returns the limits for the body of a request.
     pub(super) fn intake<'a>(&'a self, exchange: &'a AccessRecord) -> BodyLimits<'a> {
         let limits = &self.settings.limits;
         let whose = exchange.whose.as_ref();
         BodyLimits { limit: limits.body, within: limits.body_read, shares: &self.shares, whose }
     }
 
-    /// Refuses a request whose body was not read whole: it must not be taken for the next request, and a client that is still
-    /// sending must get to read why.
+    /// Rejects a request with an unread body: the body must not be taken for the next request, and
+    /// a client that is still sending must be able to read the response.
     pub(super) async fn reject_without_reading_body(
         &self,
         http: &mut Session,
@@ -149,7 +151,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends a legacy session; ending it twice is as good as once.
+    /// Ends a legacy session; a second request for the same session succeeds too.
     async fn end_session(
         &self,
         http: &mut Session,

@@ -1,8 +1,9 @@
-//! The agents as documents, for A2A clients: `GET /a2a`, a list that can be searched, and the API catalog of RFC 9727.
+//! Documents about the agents, for A2A clients: `GET /a2a`, a searchable list, and the API catalog
+//! of RFC 9727.
 //!
-//! Both tell a caller of the agents that it may use, and of no others: whoever has to prove itself for the agents has to here. The
-//! catalog is at its well-known place and lists every such agent; why this convention and no other, see `bridge::finding::listing`.
-//! Not here: the agents themselves and their cards.
+//! Both list the agents that the caller may use, and no others; they require the same
+//! authentication as the agents. The catalog is at its well-known path and lists every such agent;
+//! `bridge::search::documents` says why this convention was chosen.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::telemetry::label;
 
 const LINKSET: &str = r#"application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727""#;
 
-/// What the query of the list's URL asks for.
+/// Parameters in the query of the list's URL.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ListQuery {
     text: String,
@@ -42,7 +43,7 @@ struct ListQuery {
 }
 
 impl Inner {
-    /// Answers a request for one of the documents.
+    /// Handles a request for one of the documents.
     pub(super) async fn serve_document(
         &self,
         http: &mut Session,
@@ -70,7 +71,7 @@ impl Inner {
         cacheable_json(http, media_type, body.into_bytes(), headers).await.map_err(Err)
     }
 
-    /// One page of the agents that a caller may use and that fit.
+    /// Returns one page of the matching agents that a caller may use.
     fn agent_list(&self, caller: &Caller, base: &str, asked: &ListQuery) -> Result<String, Fault> {
         let bad = |problem: String| Fault::BadQuery(problem);
         let query = AgentQuery::new(&asked.text, asked.skill.as_deref(), asked.tag.as_deref());
@@ -79,7 +80,8 @@ impl Inner {
         let catalogue = self.catalogue.load_full();
         let found = self.search(&catalogue, (caller, Route::Agents), &query);
         let total = found.len();
-        // The best first: what goes on has less worth, or as much and a later name.
+        // The best match first: later entries have a lower score, or the same score and a later
+        // name.
         let is_after = |found: &AgentMatch<'_>| {
             after.as_ref().is_none_or(|(score, name)| {
                 found.score < *score || (found.score == *score && found.name > name.as_str())
@@ -100,7 +102,7 @@ impl Inner {
         Ok(page(&agents.collect::<Vec<_>>(), total, next.as_deref()))
     }
 
-    /// Where a page goes on, by its cursor.
+    /// Returns the position of a page, from its cursor.
     fn place_of(&self, caller: &Caller, cursor: &str) -> Result<(u32, String), Fault> {
         PageCursor::open(&self.sealer, caller.name(), cursor)
             .filter(|cursor| cursor.listing == ListKind::Agents)
@@ -132,13 +134,14 @@ impl Inner {
         self.directory.find(agent)?.known()
     }
 
-    /// The versions of A2A that clients may speak to an agent.
+    /// Returns the versions of A2A that clients may use for an agent.
     fn protocol_versions(&self, agent: &str, known: &ResolvedAgent) -> Vec<Dialect> {
         let translate = self.directory.find(agent).is_some_and(|agent| agent.settings.translate);
         served(known.interface.dialect, translate)
     }
 
-    /// Where it is told what tokens for an agent are like, if callers prove themselves by tokens (RFC 9728 §3.1).
+    /// Returns the URL of the metadata about tokens for an agent, if callers authenticate with
+    /// tokens (RFC 9728 §3.1).
     fn token_metadata(&self, agent: &str) -> Option<String> {
         let public = self.settings.public_url.as_deref().filter(|_| !self.settings.auth.tokens.is_empty())?;
         let base = public_base_url(public);
@@ -146,7 +149,7 @@ impl Inner {
         Some(format!("{origin}{METADATA}{base}/a2a/{agent}"))
     }
 
-    /// What a caller shows of itself is what the documents differ by.
+    /// Returns the `Vary` headers: the documents differ by the caller's credentials.
     fn vary(&self) -> Headers {
         let key = self.authenticator.key_header().cloned();
         let shown = [Some(AUTHORIZATION), key].into_iter().flatten();
@@ -188,7 +191,7 @@ fn card(base: &str, agent: &str) -> String {
     format!("{base}/a2a/{agent}/.well-known/agent-card.json")
 }
 
-/// Whether a card's link is one that people can follow.
+/// Returns true if a link of a card is one that people can open.
 fn is_http_url(url: &str) -> bool {
     url.parse::<Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
 }
@@ -211,7 +214,7 @@ impl ListQuery {
                     let wrong = || Fault::BadQuery("limit is not a whole number from 1".into());
                     asked.limit = Some(limit.ok_or_else(wrong)?);
                 }
-                // Of no meaning here: caches and proxies add what they like.
+                // Other parameters have no meaning here: caches and proxies add their own.
                 _ => {}
             }
         }

@@ -1,6 +1,7 @@
-//! Who may knock: `Host` and `Origin`, against DNS rebinding and foreign web pages, and what CORS tells browsers.
+//! Host policy: checks `Host` and `Origin` against DNS rebinding and foreign web pages, and sets
+//! the CORS headers.
 //!
-//! On by default, as MCP demands. An absent `Origin` is allowed: only browsers send one. Not here: who the caller is.
+//! On by default, as MCP demands. An absent `Origin` is allowed: only browsers send one.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -14,7 +15,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::config::Settings;
 use crate::fault::Fault;
 
-/// The names under which the gateway is reached, and the web pages that may use it.
+/// Host names of the gateway, and the origins that may use it.
 #[derive(Debug)]
 pub(super) struct HostPolicy {
     hosts: Vec<String>,
@@ -33,7 +34,7 @@ impl HostPolicy {
         Self { hosts, origins }
     }
 
-    /// Lets a request in or not.
+    /// Checks `Host` and `Origin` of a request.
     ///
     /// # Errors
     ///
@@ -48,7 +49,7 @@ impl HostPolicy {
         }
     }
 
-    /// Lets a request in or not, by what it takes the gateway for. Enough for agents: they are no browsers.
+    /// Checks only `Host` of a request. Enough for agents: they are not browsers.
     ///
     /// # Errors
     ///
@@ -68,8 +69,8 @@ impl HostPolicy {
     }
 }
 
-/// Lets a request in if it is for a loopback name, an IP address or one of these hosts (`name`,
-/// `name:port`, `*`).
+/// Accepts a request for a loopback name, an IP address or one of these hosts (`name`, `name:port`,
+/// `*`).
 ///
 /// # Errors
 ///
@@ -87,7 +88,7 @@ pub(crate) fn check_host(request: &RequestHeader, hosts: &[String]) -> Result<()
     Ok(())
 }
 
-/// The CORS headers of an answer to a request that [`Gate::check`] let in.
+/// Returns the CORS headers of a response to a request that [`HostPolicy::check`] accepted.
 pub(super) fn cors(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
     let Some(origin) = request.headers.get(ORIGIN) else { return Vec::new() };
     vec![
@@ -136,17 +137,18 @@ fn requested_headers(request: &RequestHeader) -> Option<HeaderValue> {
     fits.then(|| value.clone())
 }
 
-/// The host that a request is for, without its port, if it is written as it should be.
+/// Returns the host of a request without its port, if it is well formed.
 pub(super) fn host_of(request: &RequestHeader) -> Option<&str> {
     host(request).ok().and_then(without_port)
 }
 
-/// The place that a request is for, with its port.
+/// Returns the host of a request with its port.
 pub(super) fn authority_with_port(request: &RequestHeader) -> Option<&str> {
     host(request).ok()
 }
 
-/// The place that a request is for: from `Host`, or from `:authority` on HTTP/2. Or what is odd about it.
+/// Returns the authority of a request, from `Host` or from `:authority` on HTTP/2, or the reason
+/// for which it is not usable.
 fn host(request: &RequestHeader) -> Result<&str, &'static str> {
     let mut values = request.headers.get_all(HOST).iter();
     match (values.next(), values.next()) {
@@ -156,7 +158,7 @@ fn host(request: &RequestHeader) -> Result<&str, &'static str> {
     }
 }
 
-/// The host of a place, if it is written as one: nothing but a name or an address, and a port.
+/// Returns the host of an authority, if that is a name or an address with an optional port.
 fn without_port(authority: &str) -> Option<&str> {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
@@ -182,7 +184,7 @@ fn origin(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
     }
 }
 
-/// A loopback name, or an address: rebinding needs a name.
+/// Returns true for a loopback name or an IP address: rebinding needs another name.
 fn is_loopback_name(host: &str) -> bool {
     is_loopback(host) || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }

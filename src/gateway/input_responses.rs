@@ -126,7 +126,7 @@ impl Inner {
         let Some(text) = id.text() else { return };
         let ticket = ElicitationTicket::open(&self.sealer, asker.caller.name(), &text);
         let Some(ticket) = ticket.filter(|ticket| ticket.session == session.key) else {
-            tracing::debug!("a client answered what it was not asked");
+            tracing::debug!("ignored response of client to unknown elicitation");
             return;
         };
         let Some(agent) = self.directory.find(&ticket.agent) else { return };
@@ -142,14 +142,14 @@ impl Inner {
         let answer = result.and_then(ElicitResult::read);
         let answer = answer.unwrap_or(ElicitResult { action: ElicitAction::Cancel, content: None });
         let mut given = question.empty();
-        if let Err(complaint) = question.take(&mut user_response, &key, answer) {
-            tracing::debug!(complaint, "an answer does not fit its form");
-            user_response.cancelled = true;
+        if let Err(complaint) = question.take(&mut given, &key, answer) {
+            tracing::debug!(error = complaint, "rejected elicitation answer");
+            given.cancelled = true;
         }
         if let Err(fault) =
             self.submit_answer(&entry, &known, &question, (user_response, DataOnlyMessage::default())).await
         {
-            tracing::debug!(%fault, "an answer is not taken");
+            tracing::debug!(error = %fault, "failed to accept elicitation answer");
         }
     }
 }

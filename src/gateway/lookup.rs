@@ -70,7 +70,7 @@ impl NotFound {
             Self::Unfit(told) => Fault::InvalidParams(told),
             Self::Trouble(AgentFailure::UnsafeId) => Fault::InvalidParams(PathSegmentError::TEXT.to_owned()),
             Self::Trouble(trouble) => {
-                tracing::debug!(%trouble, "agent cannot be asked for a task");
+                tracing::debug!(error = %trouble, "failed to fetch task from agent");
                 Fault::AgentUnavailable
             }
         }
@@ -165,7 +165,7 @@ impl Inner {
             if let Err(trouble) =
                 refilled.unwrap_or(Err(AgentFailure::Timeout("it does not give its artifacts again")))
             {
-                tracing::warn!(agent = %entry.agent(), %trouble, "artifacts that were left to the agent are not to be had");
+                tracing::warn!(agent = %entry.agent(), error = %trouble, "failed to refetch evicted artifacts");
             }
             // The follower continues with these credentials when its own are refused.
             if is_followed {
@@ -174,7 +174,7 @@ impl Inner {
             return;
         }
         if let Err(trouble) = self.ask(entry, known).await {
-            tracing::debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
+            tracing::debug!(agent = %entry.agent(), error = %trouble, "failed to refresh task");
             // Other failures may be temporary; the follower will notice if not.
             if trouble == AgentFailure::TaskNotFound {
                 self.followers.mark_failed(entry, trouble);

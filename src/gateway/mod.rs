@@ -1,7 +1,8 @@
 //! The gateway: the only code that sees Pingora sessions.
 //!
-//! [`Bridge`] answers requests from within a proxy's `request_filter`; [`BridgeService`] does what goes on between requests.
-//! Both drain on shutdown. Not here: listeners and certificates (see `server`), the protocols themselves.
+//! [`Gateway`] answers requests from within a proxy's `request_filter`; [`BackgroundService`] runs
+//! the work between requests. Both drain on shutdown. Out of scope: listeners and certificates (see
+//! `server`), the protocols themselves.
 
 mod a2a;
 mod abort;
@@ -85,39 +86,39 @@ pub(crate) use route::is_served;
 
 pub use background::{BackgroundService, tools_of};
 
-/// What became of a request that was shown to the bridge.
+/// Outcome of a request that was passed to the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled {
-    /// The bridge has answered it, or its client has gone.
+    /// The gateway has answered the request, or its client has disconnected.
     Served,
-    /// It is not for the bridge; nothing has been read or written.
+    /// The request is not for the gateway; no byte has been read or written.
     NotHandled,
 }
 
-/// Why a bridge cannot be made.
+/// Reason for which a gateway cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// Something in the settings of an agent cannot be used.
+    /// A setting of an agent is not usable.
     #[error("{0}")]
     Agent(#[from] CardFetchError),
-    /// Something about the proofs of callers cannot be used.
+    /// A setting of the authentication is not usable.
     #[error("{0}")]
     Auth(#[from] AuthProblem),
     /// The metrics cannot be set up.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
-    /// The seal has no key.
+    /// The sealer has no key.
     #[error("seal_key: {0}")]
     Seal(#[from] crate::seal::NoKey),
-    /// The key in the data directory cannot be used.
+    /// The key in the data directory is not usable.
     #[error("tasks.data_dir: {0}")]
     Key(#[from] crate::tasks::seal_key_file::KeyFileError),
-    /// What is in the data directory cannot be used.
+    /// The content of the data directory is not usable.
     #[error("tasks.data_dir: {0}")]
     Store(#[from] StoreProblem),
 }
 
-/// The bridge between MCP clients and A2A agents, for any Pingora proxy. Clones share everything.
+/// Gateway between MCP clients and A2A agents, for any Pingora proxy. Clones share all state.
 #[derive(Clone)]
 pub struct Gateway {
     inner: Arc<Inner>,
@@ -130,7 +131,7 @@ struct Inner {
     gate: host_policy::HostPolicy,
     authenticator: Authenticator,
     rules: Rules,
-    /// What is required where nothing is said: any of what is configured.
+    /// Authentication that applies by default: any configured mechanism.
     require: Require,
     client: HttpClient,
     directory: Directory,
@@ -144,7 +145,7 @@ struct Inner {
     tasks: Tasks,
     ledger: Arc<TaskJournal>,
     predecessor: succession::Predecessor,
-    /// The tasks that were kept when the last process ended, until somebody sees to them.
+    /// Tasks that were live when the last process ended, until they have followers.
     kept: Mutex<Vec<Arc<TaskEntry>>>,
     running: in_flight_calls::InFlightCalls,
     cancelled_calls: Arc<CancelledCalls>,
@@ -160,7 +161,7 @@ struct Inner {
     nobody: Arc<AgentMetrics>,
 }
 
-/// Who asks, and what is known of how it wants to be answered.
+/// Client context: the caller, and the protocol facts of its request.
 struct ClientContext {
     caller: Caller,
     version: Version,
@@ -170,27 +171,28 @@ struct ClientContext {
     takes: Accepts,
     along: Option<Arc<ForwardedContext>>,
     limits: endpoint_limits::EndpointLimits,
-    /// The owner of the share that answers of agents take.
+    /// Owner of the byte quota that responses of agents use.
     whose: Option<limits::QuotaOwner>,
 }
 
 impl Gateway {
-    /// Makes a bridge and the service that belongs to it. Nothing is started: the host adds the service to its server (see
-    /// [`BridgeService`]) and shows requests to [`Bridge::handle`].
+    /// Creates a gateway and its background service. Nothing is started: the host adds the service
+    /// to its server (see [`BackgroundService`]) and passes requests to [`Gateway::handle`].
     ///
     /// # Errors
     ///
-    /// [`BridgeProblem`] says what in the settings cannot be used.
+    /// [`GatewayError`] names the setting that is not usable.
     pub fn new(settings: Settings) -> Result<(Self, BackgroundService), GatewayError> {
         let store = settings.tasks.data_dir.as_deref().map(Store::open).transpose()?;
         Self::with(settings, store)
     }
 
-    /// The same for a process that takes over from one that still runs: what that keeps on disk is taken over when it ends.
+    /// Creates the gateway of a process that takes over from one that still runs. The data
+    /// directory is taken over when the other process ends.
     ///
     /// # Errors
     ///
-    /// As [`Bridge::new`].
+    /// As [`Gateway::new`].
     pub fn with_store_handover(settings: Settings) -> Result<(Self, BackgroundService), GatewayError> {
         Self::with(settings, None)
     }
@@ -259,22 +261,22 @@ impl Gateway {
         Ok((bridge, service))
     }
 
-    /// Answers a request, if it is the bridge's. To be called from a proxy's `request_filter`, before anything has read
-    /// the body.
+    /// Answers a request, if its path belongs to the gateway. Call it from a proxy's
+    /// `request_filter`, before the body is read.
     ///
-    /// Wants any proof of the caller that the settings know of; see [`Bridge::handle_with`].
+    /// Accepts any mechanism of authentication in the settings; see [`Gateway::handle_with`].
     pub async fn handle(&self, http: &mut Session) -> Handled {
         self.handle_with(http, &self.inner.require).await
     }
 
-    /// The same, wanting other proofs of the caller.
+    /// Answers a request like [`Gateway::handle`], with other requirements for authentication.
     pub async fn handle_with(&self, http: &mut Session, require: &Require) -> Handled {
         let path = http.req_header().uri.path().to_owned();
         let Some(door) = parse(&path) else { return Handled::NotHandled };
         let inner = &self.inner;
         let mut exchange = AccessRecord::new(Caller::anonymous());
         let _under_way = RequestGuard::enter(&inner.open);
-        // A keep-alive that nobody limits is for ever.
+        // A keep-alive without a limit would never end.
         let rest = inner.settings.limits.keep_alive.as_secs().max(1);
         let stays = body::has_unambiguous_length(http) && !inner.closing.has_begun();
         http.set_keepalive(stays.then_some(rest));
@@ -283,7 +285,7 @@ impl Gateway {
         let checked = certificate::check(http).and_then(|()| body::header_fits(http, longest));
         let served = match checked {
             Ok(()) => inner.handle_request(http, &mut exchange, (door, require)).await,
-            // Boxed, as in `doors`: what is rare must not make every request larger.
+            // Boxed, as in `dispatch`: rare cases must not make every request larger.
             Err(fault) => Box::pin(inner.reject_without_reading_body(http, &mut exchange, fault)).await,
         };
         if let Err(ClientGone) = served {
@@ -296,7 +298,7 @@ impl Gateway {
         Handled::Served
     }
 
-    /// Answers a request that is nobody's, for a host that serves nothing but the bridge.
+    /// Answers a request that has no route, for a host that serves only the gateway.
     pub async fn not_found(&self, http: &mut Session) {
         let mut exchange = AccessRecord::new(Caller::anonymous());
         if let Err(ClientGone) =
@@ -307,68 +309,71 @@ impl Gateway {
         exchange.finish(http, &self.inner.nobody);
     }
 
-    /// What is counted, with the tasks as they are now.
+    /// Returns the metrics, with the present number of tasks.
     pub fn metrics(&self) -> &Arc<Metrics> {
         self.inner.count_tasks();
         self.inner.metrics.holds(self.inner.shares.bytes().used());
         &self.inner.metrics
     }
 
-    /// Whether every agent has been looked for at least once, so that the list of tools is as good as it gets; not while the
-    /// process ends.
+    /// Returns true if every agent's card has been fetched or tried once, so that the list of tools
+    /// is as complete as possible; false while the process ends.
     pub fn is_ready(&self) -> bool {
         let directory = &self.inner.directory;
         let looked = directory.agents().iter().all(|agent| agent.is_initialized());
-        // A request that came before another process took over is answered as that one would.
+        // A request that came before another process took over is answered as by that process.
         let open = !self.inner.closing.has_begun() || self.inner.closing.hands_over();
         open && looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
     }
 
-    /// Returns the configuration keys of what does not work now, although requests are answered.
+    /// Returns the configuration keys of functions that fail at present, although requests are
+    /// answered.
     #[must_use]
     pub fn degraded(&self) -> Vec<&'static str> {
         if self.inner.ledger.is_failing() { vec!["tasks.data_dir"] } else { Vec::new() }
     }
 
-    /// How many requests and followed calls are under way, and how many tasks are still to be cancelled.
+    /// Returns the number of running requests and followed calls, and of tasks that are still to be
+    /// cancelled.
     pub fn running(&self) -> usize {
         self.inner.running()
     }
 
-    /// How many requests are under way: those that have no answer yet.
+    /// Returns the number of requests without a response yet.
     pub fn requests(&self) -> usize {
         self.inner.open.load(Ordering::Acquire)
     }
 
-    /// Writes to `tasks.data_dir` all that is not there yet, and nothing afterwards. To be called before the process
-    /// ends.
+    /// Writes all pending changes to `tasks.data_dir`, and accepts none afterwards. Call it before
+    /// the process ends.
     pub fn keep_all(&self) {
         self.inner.ledger.close();
     }
 
-    /// Says that the process will end: streams that would never end by themselves
-    /// are ended, connections are not kept, and every call gets an answer before `shutdown.grace` and `shutdown.drain` are over.
+    /// Begins the shutdown: endless streams end, connections are not kept, and every call gets a
+    /// response before `shutdown.grace` and `shutdown.drain` are over.
     pub fn close(&self) {
         self.close_after(Duration::ZERO);
     }
 
-    /// The same for a process that goes on for so much longer than `shutdown` says.
+    /// Begins the shutdown like [`Gateway::close`], for a process that lives this much longer than
+    /// `shutdown` says.
     pub fn close_after(&self, more: Duration) {
         self.inner.closing.begin(more);
     }
 
-    /// How it goes, as JSON: what `/healthz` answers.
+    /// Returns the health as JSON, as in the response of `/healthz`.
     pub fn health(&self) -> String {
         self.inner.health()
     }
 
-    /// What is known of each agent, as JSON, for operators.
+    /// Returns the state of each agent as JSON, for operators.
     pub fn agents(&self) -> String {
         self.inner.agents()
     }
 }
 
-/// A request under way; counted while it lasts.
+/// Guard that counts a running request.
 struct RequestGuard<'a>(&'a AtomicUsize);
 
 impl<'a> RequestGuard<'a> {
@@ -385,7 +390,7 @@ impl Drop for RequestGuard<'_> {
 }
 
 impl Inner {
-    /// Takes back what a store keeps, and keeps things there from now on. Waits for the disk.
+    /// Loads the content of a store, and persists to it from now on. Waits for the disk.
     fn return_store(&self, store: Store) {
         self.ledger.attach_store(Some(Arc::new(store)));
         let limit = (self.settings.limits.artifacts, self.predecessor.lives());
@@ -399,7 +404,7 @@ impl Inner {
         kept.into_iter().for_each(|entry| self.keep_for_later(entry));
     }
 
-    /// Sees to a task of another process when that has ended.
+    /// Queues a task of another process to be followed when that process has ended.
     fn keep_for_later(&self, entry: Arc<TaskEntry>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.iter().any(|known| Arc::ptr_eq(known, &entry)) {
@@ -407,7 +412,8 @@ impl Inner {
         }
     }
 
-    /// How many requests and followed calls are under way, and how many tasks are still to be cancelled.
+    /// Returns the number of running requests and followed calls, and of tasks that are still to be
+    /// cancelled.
     fn running(&self) -> usize {
         let background = self.followers.running() + self.cancelled_calls.count();
         self.open.load(Ordering::Acquire) + background
@@ -418,13 +424,13 @@ impl Inner {
     }
 }
 
-/// What is wanted of a caller where nothing is said: any of what is configured.
+/// Returns the default requirement: any configured mechanism.
 fn strictest_requirement(settings: &Settings) -> Require {
     let of = settings.auth.mechanisms();
     Require { rule: if of.is_empty() { RequireRule::None } else { RequireRule::Any }, of }
 }
 
-/// How much is remembered of what A2A clients were shown.
+/// Returns the limits for the records of tasks that A2A clients have seen.
 fn task_list_limits(settings: &Settings) -> a2a::ShownTasksLimits {
     let (tasks, of_one) = (&settings.tasks, settings.limits.caller_tasks);
     a2a::ShownTasksLimits { most: tasks.max, of_one, ttl: tasks.ttl }
@@ -439,13 +445,13 @@ fn task_map_limits(settings: &Settings) -> crate::tasks::TaskLimits {
     }
 }
 
-/// How much is followed.
+/// Returns the limits of the followers.
 fn followed(settings: &Settings) -> FollowLimits {
     let config::Followers { max, lifetime } = settings.followers;
     FollowLimits { most: max, lifetime }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,6 +1,6 @@
-//! The MCP face: what a POST is, whose it is, and who answers it.
+//! POST handler of the MCP server: classifies a message and routes it.
 //!
-//! Reads mcp.md §1.5. Not here: the answers of single methods (see `methods`, `call`, `listen`).
+//! Reads docs/spec/mcp.md §1.5. See also `methods`, `start` and `subscriptions`.
 
 use http::StatusCode;
 use pingora::proxy::Session;
@@ -24,26 +24,26 @@ use crate::mcp::params::claims_modern;
 use crate::mcp::{ClientParams, Era, Method, Version};
 use crate::telemetry::label;
 
-/// A refusal with what is needed to write it.
+/// Rejection with the data to encode it.
 pub(super) struct ErrorReply {
     pub(super) fault: Fault,
     pub(super) era: Era,
     pub(super) id: Option<Id>,
 }
 
-/// What a single message turned out to be.
+/// Kind of a single message.
 #[expect(clippy::large_enum_variant, reason = "made and taken apart at once, never stored")]
 pub(super) enum ClassifiedMessage<'a> {
     /// A request of a known method.
     Request(ClientContext, Method, Id, Option<ClientParams<'a>>),
-    /// What a client says to a request of the gateway: the id of that, and the result.
+    /// The client's response to a request of the gateway: its id, and the result.
     Response(ClientContext, Id, Option<&'a RawValue>),
-    /// Nothing that wants an answer.
+    /// A message that gets no response.
     Accepted,
 }
 
 impl Inner {
-    /// Answers a POST.
+    /// Handles a POST.
     pub(super) async fn post(
         &self,
         http: &mut Session,
@@ -99,7 +99,7 @@ impl Inner {
         let permitted = self.authorize_method(asker, door, method);
         let answered = match method {
             _ if permitted.is_err() => permitted.map_err(Ok),
-            // Boxed: the big futures live only while they are needed.
+            // Boxed: the large futures live only while they are needed.
             Method::ToolsCall => {
                 let to = (ResponseTarget::Client(http), asker.limits.budget(self.settings.calls.budget));
                 Box::pin(self.call(to, door, (asker, exchange), (id, params))).await.map(|_| ())
@@ -143,7 +143,8 @@ impl Inner {
         }
     }
 
-    /// Answers a request with this body, or gives it back for the batch. Its bytes are counted while the client reads them.
+    /// Responds with this body, or returns the body for the batch. Its bytes are counted while the
+    /// client reads them.
     pub(super) async fn answer_with(
         &self,
         to: ResponseTarget<'_>,
@@ -156,7 +157,7 @@ impl Inner {
         Ok(None)
     }
 
-    /// Refuses a request, in the form of its era.
+    /// Rejects a request, in the form of its era.
     pub(super) async fn refuse(
         &self,
         http: &mut Session,
@@ -167,7 +168,7 @@ impl Inner {
         fault(http, &refused.fault, refused.era, refused.id.as_ref()).await
     }
 
-    /// Says what a message is and whose.
+    /// Classifies a message and determines its client context.
     pub(super) fn classify<'a>(
         &self,
         headers: &McpHeaders<'_>,
@@ -176,7 +177,7 @@ impl Inner {
     ) -> Result<ClassifiedMessage<'a>, Box<ErrorReply>> {
         let message = match parse::<ClientParams<'a>>(text) {
             Ok(message) => message,
-            // Nobody reads the answer to a notification, whatever is wrong with it.
+            // The response to a notification is never read, so its params do not matter.
             Err(ParseError::BadParams(_)) if is_notification(text) => return Ok(ClassifiedMessage::Accepted),
             Err(grammar) => return Err(Box::new(parse_error_reply(text, headers, grammar))),
         };
@@ -250,7 +251,8 @@ impl Inner {
         }
     }
 
-    /// The client of a legacy message: its session says who it is; without one it is served statelessly.
+    /// Returns the client context of a legacy message, from its session; without a session it is
+    /// served statelessly.
     fn legacy(
         &self,
         headers: &McpHeaders<'_>,
@@ -273,7 +275,7 @@ impl Inner {
             whose: whose.clone(),
         };
         match headers.session {
-            // A client that begins anew may still send the session that it lost.
+            // A client that begins anew may still send its lost session.
             _ if begins => Ok(stateless(Version::STATELESS)),
             McpHeaderValue::Absent => stateless_version(headers).map(stateless).map_err(classify_fault),
             McpHeaderValue::Unusable => Err(Fault::SessionNotFound),
@@ -319,7 +321,7 @@ fn is_notification(text: &str) -> bool {
     parse_envelope(text).is_ok_and(|message| message.kind == MessageKind::Notification)
 }
 
-/// What is wrong with a body that is no message, or whose params have the wrong shape.
+/// Returns the reply to a body that is not a message, or has params of the wrong shape.
 fn parse_error_reply(text: &str, headers: &McpHeaders<'_>, grammar: ParseError) -> ErrorReply {
     let era = era_of_headers(headers);
     let what = match grammar {

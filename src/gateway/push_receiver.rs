@@ -1,9 +1,10 @@
-//! `/push/{token}`: agents say that there is something new of a task.
+//! Push receiver at `/push/{token}`: agents notify the gateway of changes of a task.
 //!
-//! The token is the address of one task of one agent and the first proof; what comes along in the headers is the second (a2a.md
-//! §3.4). A push is a hint: what is true is asked of the agent, in the background, so that the agent is answered at once and a
-//! replay changes nothing. There are addresses of another kind, for what is meant for A2A clients. Not here: those (see
-//! `a2a::forwarding`), asking agents for pushes, looking (see `follow`), what is in a body (see `a2a`).
+//! The token identifies one task of one agent and is the first proof; a credential in the headers
+//! is the second (docs/spec/a2a.md §3.4). A push is only a hint: the gateway then asks the agent
+//! for the state, in the background, so that the agent gets a response at once and a replay changes
+//! nothing. Tokens of another kind are for pushes to A2A clients (see `a2a::push_forward`). See
+//! also `follow` and `a2a`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::seal::{PushTicket, Sealer, WebhookTicket};
 use crate::tasks::{EntryKey, TaskEntry};
 use crate::telemetry::label::{Method as Label, Outcome, Push, Refusal};
 
-/// Followers that ask agents for pushes, if that is wanted.
+/// Returns followers that register for pushes at agents, if that is enabled.
 pub(super) fn parse_token(followers: TaskFollower, settings: &Settings, sealer: &Sealer) -> TaskFollower {
     match address(settings, sealer) {
         Some(address) => followers.with_pushes(address),
@@ -36,7 +37,7 @@ pub(super) fn parse_token(followers: TaskFollower, settings: &Settings, sealer: 
     }
 }
 
-/// Where agents are to push.
+/// Returns the function that makes push URLs for agents.
 fn address(settings: &Settings, sealer: &Sealer) -> Option<PushAddressFn> {
     let base = settings.public_url.as_deref().filter(|_| settings.push.enabled)?;
     let base = format!("{}{PUSH}", base.trim_end_matches('/'));
@@ -53,11 +54,11 @@ fn address(settings: &Settings, sealer: &Sealer) -> Option<PushAddressFn> {
     }))
 }
 
-/// What an address is for.
+/// Target of a push token.
 enum PushTarget {
     /// A task that is followed here.
     Own(PushTicket),
-    /// A client's webhook, and the proof that goes with it.
+    /// A client's webhook, and the credential that belongs to it.
     Client(Box<(WebhookTicket, String)>),
 }
 
@@ -71,7 +72,7 @@ impl PushTarget {
 }
 
 impl Inner {
-    /// Answers an agent that pushes, or asks whether it may.
+    /// Handles a push of an agent, or its check whether it may push.
     pub(super) async fn serve_push(
         &self,
         http: &mut Session,
@@ -105,7 +106,7 @@ impl Inner {
         }
     }
 
-    /// What an address is for, if pushes of its agent are taken in.
+    /// Returns the target of a token, if pushes of its agent are enabled.
     fn pushed(&self, token: &str) -> Option<(PushTarget, Arc<Agent>)> {
         let own = || PushTicket::open(&self.sealer, token).map(PushTarget::Own);
         let client = || WebhookTicket::open(&self.sealer, token).map(Box::new).map(PushTarget::Client);
@@ -120,7 +121,7 @@ impl Inner {
         exchange: &mut AccessRecord,
         (ticket, agent): (PushTicket, Arc<Agent>),
     ) -> Result<(), ClientGone> {
-        // Before the body is read.
+        // Checked before the body is read.
         if !accepts(&http.req_header().headers, &ticket.push_credential(&self.sealer)) {
             self.metrics.record_push(Push::Unproven);
             return self.refuse_push(http, exchange).await;
@@ -137,16 +138,16 @@ impl Inner {
         let outcome = match push_task_id(&body) {
             Some(task) if task == ticket.task.as_str() => self.mark_changed(&ticket, &agent),
             Some(_) | None => {
-                tracing::debug!(agent = %ticket.agent, "a push is not about the task of its address");
+                tracing::debug!(agent = %ticket.agent, "ignored push about another task than its url");
                 Push::OtherTask
             }
         };
         self.metrics.record_push(outcome);
-        // Whatever becomes of it: the agent can do nothing about it, and must not send it again.
+        // In every case: the agent cannot correct the outcome, and must not send the push again.
         empty(http, StatusCode::NO_CONTENT, Vec::new()).await
     }
 
-    /// Has the agent asked what is new.
+    /// Triggers a refresh of the task from the agent.
     fn mark_changed(&self, ticket: &PushTicket, agent: &Agent) -> Push {
         let key = EntryKey::Task { agent: ticket.agent.as_str().into(), id: ticket.task.clone() };
         let (Some(entry), Some(known)) = (self.tasks.get_untouched(&key, Instant::now()), agent.known())
@@ -159,7 +160,7 @@ impl Inner {
         if self.followers.on_push(&entry, &known) { Push::Taken } else { Push::Joined }
     }
 
-    /// Refuses a push that proves nothing.
+    /// Rejects a push without a valid credential.
     pub(super) async fn refuse_push(
         &self,
         http: &mut Session,

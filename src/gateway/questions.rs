@@ -1,8 +1,8 @@
-//! Questions of agents, put to the client's user in the best way that the client knows.
+//! Questions of agents, asked in the best form that the client supports.
 //!
-//! Reads mcp.md §2.10, §2.12, §3.2. Modern clients get `input_required` and call again; legacy ones are asked on the stream of the
-//! call; who cannot be asked gets the question in words. Not here: taking the answer (see `answers`), forms (see
-//! `bridge::question`).
+//! Reads docs/spec/mcp.md §2.10, §2.12, §3.2. Modern clients get `input_required` and call again;
+//! legacy clients get an elicitation on the stream of the call; other clients get the question as
+//! text. See also `input_responses` (the answers) and `bridge::elicitation` (forms).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,10 +30,10 @@ use crate::telemetry::label::Asked;
 const MOST_ROUNDS: u8 = 9;
 /// Most questions on the stream of one call.
 const MOST_ASKED: u8 = 32;
-/// For how long a `requestState` is good, in seconds: as long as a user may think.
+/// Lifetime of a `requestState`, in seconds: as long as a user may think.
 const STATE_LASTS: u64 = 24 * 3600;
 
-/// A question that is open on the stream to a client.
+/// Question that is open on the stream to a client.
 #[derive(Debug)]
 pub(super) struct PendingElicitation {
     id: String,
@@ -43,7 +43,8 @@ pub(super) struct PendingElicitation {
 }
 
 impl Inner {
-    /// The agent asks: what the client gets, or how the call goes on.
+    /// Handles a question of the agent: returns the response to the client, or the next step of the
+    /// call.
     pub(super) async fn ask_client(
         &self,
         source: EventSource,
@@ -63,7 +64,7 @@ impl Inner {
             return Ok(CallStep::Say(Some(self.encode_result(serving, &declined))));
         }
         if let Some(along) = serving.along.take()
-            // What was given with the call has gone with its first message.
+            // Extension values of the call were sent with its first message.
             && let asked = (&question, ClientExtensions::default())
             && let Ok(true) = self.accept_input_responses(&watched.entry, &watched.known, asked, Some(along)).await
         {
@@ -94,13 +95,14 @@ impl Inner {
         }
     }
 
-    /// The question in words, with the handle to answer it by.
+    /// Returns the question as text, with the handle for the answer.
     fn as_text_result(&self, serving: &ActiveCall<'_>, handle: &CallToolResult) -> CallStep {
         self.metrics.tasks.asked(Asked::Handle);
         CallStep::Say(Some(self.encode_result(serving, handle)))
     }
 
-    /// What of a question is open, as this client can be asked; `None` if it cannot.
+    /// Returns the unanswered parts of a question in the form for this client; `None` if the client
+    /// cannot be asked.
     pub(super) fn open_asks(
         &self,
         entry: &TaskEntry,
@@ -115,7 +117,8 @@ impl Inner {
         Some(asks.only(&open))
     }
 
-    /// The result that makes a modern client call again: with answers, or just to wait on.
+    /// Returns the result that makes a modern client call again: with answers, or only to continue
+    /// the wait.
     pub(super) fn respond_input_required(
         &self,
         watched: &FollowedTask,
@@ -135,8 +138,8 @@ impl Inner {
         self.writer(Era::Modern).input_required(serving.id, requests.as_deref(), &state)
     }
 
-    /// Asks on the stream of the call. The call then waits for the task, whichever way the answer comes. Says whether anything was
-    /// asked.
+    /// Sends an elicitation on the stream of the call. The call then waits for the task, as the
+    /// answer may come by any path. Returns true if an elicitation was sent.
     async fn elicit(
         &self,
         watched: &mut FollowedTask,
@@ -159,7 +162,7 @@ impl Inner {
             ResultKind::CoreResult(task) => Some(task.as_str()),
             ResultKind::Tool | ResultKind::Start | ResultKind::Wait => None,
         };
-        // Before it is sent: an answer that is there as soon as the question is must count as news.
+        // Recorded before the elicitation is sent: an immediate answer must count as a change.
         watched.asked = Some(turn);
         (watched.parts, watched.failures) =
             watched.entry.visible_state(|inside| (inside.answered_keys(turn).len(), inside.failures()));
@@ -167,12 +170,12 @@ impl Inner {
         let is_url = matches!(ask, ElicitRequest::Url { .. });
         serving.asked = serving.asked.saturating_add(1);
         serving.elicitation = Some(PendingElicitation { id, turn, key: key.to_owned(), is_url });
-        // Somebody else may answer it, elsewhere.
+        // Another client may answer the question.
         self.followers.ensure_followed(&watched.entry, &watched.known);
         Ok(true)
     }
 
-    /// Takes an elicitation back that nobody needs to answer any more.
+    /// Withdraws an elicitation that needs no answer any more.
     pub(super) async fn close_elicitation(
         &self,
         pump: &mut CallResponder<'_>,
@@ -197,7 +200,7 @@ impl Inner {
         }
     }
 
-    /// What a client gets whose user would not answer.
+    /// Returns the result for a client that refused to answer.
     pub(super) fn declined(
         &self,
         watched: &FollowedTask,
@@ -213,7 +216,7 @@ impl Inner {
     }
 }
 
-/// The open question of a task.
+/// Returns the open question of a task.
 pub(super) fn question_of(entry: &TaskEntry) -> Option<(AgentQuestion, [u8; 16])> {
     entry.visible_state(|inside| match inside.phase() {
         TaskPhase::Asking(turn, TaskState::InputRequired | TaskState::AuthRequired) => {

@@ -286,7 +286,7 @@ impl Inner {
         registry(&entries.collect::<Vec<_>>())
     }
 
-    /// Returns the agents on this route whose cards are known, by name.
+    /// Returns the agents on this route with a known card, by name.
     pub(super) fn seen(
         &self,
         asker: &ClientContext,

@@ -1,7 +1,8 @@
-//! From what an agent says to what a client reads, while it flows.
+//! Call responder: writes progress, keep-alive comments and the response to the client while the
+//! agent sends events.
 //!
-//! JSON first; an event stream once there is something to tell, or when the agent is slow and the client takes one. The agent is
-//! read no faster than the client reads. Not here: who is asked what (see `call`).
+//! JSON first; an event stream once there is a message to send, or when the agent is slow and the
+//! client accepts a stream. The agent is read no faster than the client reads.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -19,32 +20,32 @@ use crate::fault::AgentFailure;
 use crate::sse::encoder;
 use crate::telemetry::metrics::{AgentMetrics, GaugeGuard};
 
-/// After so many events in a row it is looked whether the client is still there.
+/// Number of events in a row after which the client's connection is checked.
 const YIELD_EVERY_EVENTS: u32 = 32;
-/// Bytes of notifications that are sent even if more are to come at once.
+/// Bytes of notifications that are sent even if more events are ready.
 const FLUSH_THRESHOLD_BYTES: usize = 16 * 1024;
 /// Bytes of an event beyond its data.
 const EVENT_ROOM: usize = 16;
 
-/// How long a client waits for what.
+/// Times that a client waits.
 #[derive(Clone, Copy)]
 pub(super) struct WaitBudget<'s> {
-    /// Until it must have an answer; `None`: it waits for as long as it takes.
+    /// Time until the response is due; `None` for a wait without a limit.
     pub(super) budget: Option<Duration>,
-    /// Until it must hear something.
+    /// Time until the first byte is due.
     pub(super) stream_after: Duration,
-    /// Between two signs of life.
+    /// Interval of keep-alive comments.
     pub(super) keep_alive: Duration,
-    /// The end of the process, which ends every patience.
+    /// Drain state, which ends every wait.
     pub(super) closing: &'s DrainState,
 }
 
-/// How the wait ended.
+/// Outcome of a wait.
 #[derive(Debug)]
 pub(super) enum WaitOutcome {
-    /// There is something to answer.
+    /// The output has reached a state to respond with.
     Settled,
-    /// The agent is not done, and the client's patience is.
+    /// The agent is not done, and the budget is used up.
     OutOfPatience,
     /// The agent is not done, and its task does not change any more.
     Stalled,
@@ -52,29 +53,29 @@ pub(super) enum WaitOutcome {
     Failed(AgentFailure),
     /// The client cancelled the request.
     Cancelled,
-    /// The client went away.
+    /// The client disconnected.
     Gone,
 }
 
-/// What is waited for.
+/// Event that a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitFor {
-    /// Something to answer.
+    /// A state to respond with.
     Answer,
-    /// No more than the agent's name for the task.
+    /// The agent's id of the task.
     Name,
 }
 
-/// Where an answer goes.
+/// Target of a response.
 pub(super) enum ResponseTarget<'s> {
-    /// To the client.
+    /// The client.
     Client(&'s mut Session),
-    /// Into the answer to a batch of this client.
+    /// The response to a batch of this client.
     Batch(&'s mut Session),
 }
 
 impl ResponseTarget<'_> {
-    /// Waits until the client goes away.
+    /// Waits until the client disconnects.
     pub(super) async fn client_disconnected(&mut self) {
         match self {
             Self::Client(http) | Self::Batch(http) => wait_for_disconnect(http).await,
@@ -82,19 +83,19 @@ impl ResponseTarget<'_> {
     }
 }
 
-/// The client's side of a call.
+/// Client side of a call.
 enum ClientStream<'s> {
-    /// Nothing has been sent.
+    /// No byte has been sent.
     Quiet(&'s mut Session),
     /// An event stream is open.
     Open(SseWriter<'s>),
-    /// Nothing will be sent from here: one call of a batch. But the client may go away.
+    /// One call of a batch: this responder sends nothing, but watches for a disconnect.
     Watched(&'s mut Session),
     /// There is no client.
     Nobody,
 }
 
-/// A call on its way to a client.
+/// Responder of one call.
 pub(super) struct CallResponder<'s> {
     line: ClientStream<'s>,
     takes: Accepts,
@@ -104,12 +105,12 @@ pub(super) struct CallResponder<'s> {
     next_sign: Instant,
     streams: &'s AgentMetrics,
     open: Option<GaugeGuard>,
-    /// Encoded and not sent yet: what comes at once is sent at once.
+    /// Encoded and unsent events: events that are ready together are sent together.
     unsent: Vec<u8>,
 }
 
 impl<'s> CallResponder<'s> {
-    /// A call whose answer goes to a client, or into a batch.
+    /// Creates a responder for a client, or for a batch.
     pub(super) fn new(
         to: ResponseTarget<'s>,
         takes: Accepts,
@@ -127,23 +128,25 @@ impl<'s> CallResponder<'s> {
         Self { line, takes, teller, patience, until, next_sign, streams, open: None, unsent: Vec::new() }
     }
 
-    /// Whether the client can be asked something on the way: it takes a stream, and the answer is its own.
+    /// Returns true if the client can be asked a question: it accepts a stream, and the call is not
+    /// part of a batch.
     pub(super) fn can_ask(&self) -> bool {
         self.takes.stream && matches!(self.line, ClientStream::Quiet(_) | ClientStream::Open(_))
     }
 
-    /// Sends a message of its own on the stream to the client.
+    /// Sends a message of the gateway on the stream to the client.
     pub(super) async fn send(&mut self, message: &[u8]) -> Result<(), ClientGone> {
         encoder::event(&mut self.unsent, message);
         self.flush().await
     }
 
-    /// Gives the client this much more patience, counted from now.
+    /// Sets a new end of the budget.
     pub(super) fn wait_until(&mut self, until: Instant) {
         self.until = Some(until);
     }
 
-    /// Passes on what comes, until there is an answer, or nobody to give it to, or nothing more to `wait_for`.
+    /// Forwards events as progress, until there is a response, the client disconnects, or
+    /// `wait_for` is reached.
     pub(super) async fn run(
         &mut self,
         source: &mut EventSource,
@@ -151,8 +154,9 @@ impl<'s> CallResponder<'s> {
         wait_for: WaitFor,
     ) -> WaitOutcome {
         let mut heard = 0_u32;
-        // One timer serves both deadlines: what comes first. It is looked at before the agent, which may always have
-        // something to say. Set anew only for what is due sooner: what is due later is looked at when it goes off.
+        // One timer serves both deadlines. It is polled before the agent, which may always have an
+        // event ready. It is reset only to an earlier deadline: a later one is checked when the
+        // timer fires.
         let mut due = self.next_deadline();
         let mut wake = pin!(sleep_until(due));
         let closing = self.patience.closing;
@@ -189,7 +193,7 @@ impl<'s> CallResponder<'s> {
                 () = answers_due.as_mut() => return WaitOutcome::OutOfPatience,
             };
             heard += 1;
-            // An agent that always has something to say is never waited for.
+            // The loop never waits for an agent that always has an event ready.
             if heard.is_multiple_of(YIELD_EVERY_EVENTS)
                 && let Some(ending) = self.look_up(&step).await
             {
@@ -201,7 +205,7 @@ impl<'s> CallResponder<'s> {
                 CallEvent::Failed(trouble) => return WaitOutcome::Failed(trouble),
                 CallEvent::News(note) => self.encode(note.as_ref()),
             }
-            // Nothing waits for time, only for what is there already.
+            // Flushes when no further event is ready, and never delays for time.
             let is_due = !source.has_more() || self.unsent.len() > FLUSH_THRESHOLD_BYTES;
             if is_due && !self.unsent.is_empty() && self.flush().await.is_err() {
                 return WaitOutcome::Gone;
@@ -209,7 +213,7 @@ impl<'s> CallResponder<'s> {
         }
     }
 
-    /// Looks whether the client has left, or the process is about to end.
+    /// Checks if the client has disconnected, or the process is about to end.
     async fn look_up(&mut self, step: &CallEvent) -> Option<WaitOutcome> {
         if self.has_left().await {
             return Some(WaitOutcome::Gone);
@@ -222,13 +226,13 @@ impl<'s> CallResponder<'s> {
         self.until.map_or(self.next_sign, |until| until.min(self.next_sign))
     }
 
-    /// Sends the answer, or ends without one.
+    /// Sends the response, or ends without one.
     pub(super) async fn finish(mut self, mut body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, ClientGone> {
         if matches!(self.line, ClientStream::Nobody | ClientStream::Watched(_)) {
             return Ok(body);
         }
         let in_stream = !self.unsent.is_empty() || matches!(self.line, ClientStream::Open(_));
-        // Taken: it is held once while the client reads it.
+        // Taken, so that the body is in memory once while the client reads it.
         if let Some(body) = body.take_if(|_| in_stream) {
             self.unsent.reserve(body.len() + EVENT_ROOM);
             encoder::event(&mut self.unsent, &body);
@@ -239,7 +243,7 @@ impl<'s> CallResponder<'s> {
             (ClientStream::Quiet(http), Some(body)) if !in_stream => {
                 reply(http, self.takes, body, None).await?
             }
-            // A request that its client took back gets no answer: an empty stream says so.
+            // A cancelled request gets no response: the stream ends empty.
             (ClientStream::Quiet(http), _) => events(http, self.unsent).await?,
         }
         Ok(None)
@@ -263,7 +267,7 @@ impl<'s> CallResponder<'s> {
         self.flush().await
     }
 
-    /// Sends what is unsent; opens the stream for it if need be.
+    /// Sends the unsent events; opens the stream if necessary.
     async fn flush(&mut self) -> Result<(), ClientGone> {
         let encoded = std::mem::take(&mut self.unsent);
         self.next_sign = Instant::now() + self.patience.keep_alive;
@@ -280,7 +284,7 @@ impl<'s> CallResponder<'s> {
         }
     }
 
-    /// Whether the client has gone away by now.
+    /// Returns true if the client has disconnected.
     async fn has_left(&mut self) -> bool {
         tokio::select! {
             biased;
@@ -289,7 +293,7 @@ impl<'s> CallResponder<'s> {
         }
     }
 
-    /// Waits until the client goes away.
+    /// Waits until the client disconnects.
     async fn client_disconnected(&mut self) {
         match &mut self.line {
             ClientStream::Quiet(http) | ClientStream::Watched(http) => wait_for_disconnect(http).await,
@@ -299,7 +303,7 @@ impl<'s> CallResponder<'s> {
     }
 }
 
-/// What is ready at once.
+/// Completes at once.
 async fn ready() {}
 
 async fn cancelled(running: Option<&InFlightCall>) {
@@ -311,8 +315,9 @@ async fn cancelled(running: Option<&InFlightCall>) {
 
 /// Waits until `due`, on Pingora's coarse timers.
 ///
-/// At least a millisecond: a shorter wait within the first millisecond of those timers underflows in them, which ends the call in
-/// a build with overflow checks (pingora-timeout 0.9.1, `timer::round_to`).
+/// At least a millisecond: a shorter wait within the first millisecond of those timers underflows
+/// in them, which ends the call in a build with overflow checks (pingora-timeout 0.9.1,
+/// `timer::round_to`).
 fn sleep_until(due: Instant) -> impl Future<Output = ()> {
     fast_sleep(due.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
 }

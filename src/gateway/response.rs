@@ -1,6 +1,6 @@
-//! How an answer goes out: JSON first, an event stream when there is something to say on the way.
+//! Response writing: JSON first, an event stream when there are messages before the response.
 //!
-//! Writes happen one after the other and are never dropped half-way. Not here: what is said.
+//! Writes are sequential and are never dropped half-way.
 
 use std::time::Duration;
 
@@ -20,18 +20,18 @@ use crate::jsonrpc::{Id, write_error};
 use crate::mcp::{Era, headers::SESSION_ID};
 use crate::sse::encoder;
 
-/// What a client that cannot be reached any more is told: nothing.
+/// The client disconnected; no response can be written.
 #[derive(Debug)]
 pub(super) struct ClientGone;
 
 impl From<Box<pingora::Error>> for ClientGone {
     fn from(error: Box<pingora::Error>) -> Self {
-        tracing::debug!(%error, "client went away");
+        tracing::debug!(%error, "client disconnected");
         Self
     }
 }
 
-/// Which forms of an answer a client takes.
+/// Response forms that a client accepts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Accepts {
     /// One JSON value.
@@ -40,14 +40,14 @@ pub(super) struct Accepts {
     pub(super) stream: bool,
 }
 
-/// Longest wait for the end of the connection of a client that is given up.
+/// Longest wait for the end of the connection to a client that disconnected or stopped reading.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
 
-/// Answers without a body.
+/// Sends a response without a body.
 pub(super) async fn empty(
     http: &mut Session,
     status: StatusCode,
@@ -64,7 +64,7 @@ pub(super) async fn empty(
     Ok(())
 }
 
-/// Answers with one JSON value.
+/// Sends a response with one JSON value.
 pub(super) async fn json(
     http: &mut Session,
     status: StatusCode,
@@ -85,7 +85,8 @@ pub(super) async fn json(
     Ok(())
 }
 
-/// Begins an answer whose head is known: its body follows. Without a length it goes in chunks, if the client knows them.
+/// Begins a response with this head; the body follows. Without a length the body is chunked, if the
+/// client's HTTP version knows chunks.
 pub(super) async fn begin(
     http: &mut Session,
     status: StatusCode,
@@ -104,30 +105,30 @@ pub(super) async fn begin(
     Ok(())
 }
 
-/// Sends a piece of the body of an answer that has begun.
+/// Sends a chunk of the body of a response that has begun.
 pub(super) async fn write_chunk(http: &mut Session, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
     http.write_response_body(Some(bytes), end).await?;
     Ok(())
 }
 
-/// Breaks an answer off that has begun, so that its client sees that it is not whole.
+/// Aborts a response that has begun, so that its client sees that it is incomplete.
 pub(super) async fn abort(http: &mut Session) -> ClientGone {
     http.set_keepalive(None);
     http.downstream_session.shutdown().await;
     ClientGone
 }
 
-/// Ends the connection, or the stream of HTTP/2, of a client that has left or does not read: nothing that is still
-/// unsent is waited for.
+/// Ends the connection, or the HTTP/2 stream, of a client that has disconnected or does not read:
+/// unsent data is not waited for.
 pub(super) async fn give_up(http: &mut Session) {
     http.set_keepalive(None);
     let closed = tokio::time::timeout(CLOSED_WITHIN, http.downstream_session.shutdown()).await;
     if closed.is_err() {
-        tracing::debug!("connection of a client that does not read is not closed in time");
+        tracing::debug!("timed out closing connection of client that does not read");
     }
 }
 
-/// Says how the end of a body of unknown length is told.
+/// Sets how the end of a body of unknown length is marked.
 fn use_chunked_encoding(http: &mut Session, response: &mut ResponseHeader) -> Result<(), ClientGone> {
     match http.req_header().version {
         Version::HTTP_11 => {
@@ -140,8 +141,8 @@ fn use_chunked_encoding(http: &mut Session, response: &mut ResponseHeader) -> Re
     Ok(())
 }
 
-/// Answers with a document that a client may keep for a while, under a tag that says which it has: whole, or that it is the one that
-/// the client has, or its head alone.
+/// Sends a cacheable document with an `ETag`: whole, or 304 if the client has this version, or the
+/// head alone.
 pub(super) async fn cacheable_json(
     http: &mut Session,
     media_type: HeaderValue,
@@ -171,13 +172,13 @@ pub(super) async fn cacheable_json(
     Ok(())
 }
 
-/// Whether a list of tags has this one. Weak ones are as good here (RFC 9110 §13.1.2).
+/// Returns true if a list of tags has this one. Weak tags match too (RFC 9110 §13.1.2).
 fn names(tags: &HeaderValue, tag: &str) -> bool {
     let tags = tags.to_str().unwrap_or_default().split(',').map(str::trim);
     tags.map(|known| known.strip_prefix("W/").unwrap_or(known)).any(|known| known == "*" || known == tag)
 }
 
-/// Answers with plain text, and nothing that a browser could take for more.
+/// Sends plain text with headers that keep browsers from guessing another type.
 pub(super) async fn text(http: &mut Session, text: String) -> Result<(), ClientGone> {
     let mut response = ResponseHeader::build_no_case(StatusCode::OK, Some(8))?;
     response.insert_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))?;
@@ -188,7 +189,7 @@ pub(super) async fn text(http: &mut Session, text: String) -> Result<(), ClientG
     Ok(())
 }
 
-/// Answers with one JSON value, as an event stream where the client takes nothing else.
+/// Sends one JSON value, as an event stream if the client accepts only that.
 pub(super) async fn reply(
     http: &mut Session,
     takes: Accepts,
@@ -201,7 +202,7 @@ pub(super) async fn reply(
     SseWriter::begin(http, session).await?.end(Some(&body)).await
 }
 
-/// Answers with a fault.
+/// Sends a fault.
 pub(super) async fn fault(
     http: &mut Session,
     fault: &Fault,
@@ -213,7 +214,7 @@ pub(super) async fn fault(
     refused(http, fault, era, body).await
 }
 
-/// Answers with the status and the headers of a fault, and what is written of it already.
+/// Sends the status and the headers of a fault with an encoded body.
 pub(super) async fn refused(
     http: &mut Session,
     fault: &Fault,
@@ -227,7 +228,7 @@ pub(super) async fn refused(
     for (name, value) in fault_headers(fault, wire.status) {
         response.insert_header(name, value)?;
     }
-    // A page that may not use the gateway may not read the refusal either.
+    // A page from a refused origin may not read the refusal either.
     if !matches!(fault, Fault::OriginRefused(_) | Fault::HostRefused(_)) {
         for (name, value) in cors(http.req_header()) {
             response.insert_header(name, value)?;
@@ -238,7 +239,7 @@ pub(super) async fn refused(
     Ok(())
 }
 
-/// What the headers of an answer say of a fault.
+/// Returns the headers that a fault adds to its response.
 pub(super) fn fault_headers(fault: &Fault, status: StatusCode) -> Headers {
     let mut headers = Vec::new();
     if let Fault::MethodNotAllowed(methods) = fault {
@@ -260,15 +261,15 @@ pub(super) fn fault_headers(fault: &Fault, status: StatusCode) -> Headers {
     headers
 }
 
-/// Waits until the client goes away. May be dropped and called again.
+/// Waits until the client disconnects. Cancel-safe.
 pub(super) async fn wait_for_disconnect(http: &mut Session) {
-    // Anything that a client sends after its body counts as going away: Pingora cannot answer it in order.
+    // Any byte after the client's body counts as a disconnect: Pingora cannot answer it in order.
     if let Err(error) = http.downstream_session.read_body_or_idle(true).await {
-        tracing::trace!(%error, "client left");
+        tracing::trace!(%error, "client disconnected");
     }
 }
 
-/// Answers with a whole event stream that is known already, in one piece.
+/// Sends a complete event stream in one piece.
 pub(super) async fn events(http: &mut Session, stream: Vec<u8>) -> Result<(), ClientGone> {
     let mut response = stream_header(http, None)?;
     response.insert_header(CONTENT_LENGTH, stream.len())?;
@@ -291,7 +292,7 @@ fn stream_header(http: &Session, session: Option<&str>) -> Result<ResponseHeader
     Ok(response)
 }
 
-/// An event stream to a client.
+/// Event stream to a client.
 pub(super) struct SseWriter<'s> {
     http: &'s mut Session,
 }
@@ -305,7 +306,7 @@ impl<'s> SseWriter<'s> {
         Ok(Self { http })
     }
 
-    /// Sends what is encoded already.
+    /// Writes encoded events.
     pub(super) async fn write(&mut self, encoded: Vec<u8>, end: bool) -> Result<(), ClientGone> {
         self.http.write_response_body(Some(Bytes::from(encoded)), end).await?;
         Ok(())
@@ -327,26 +328,26 @@ impl<'s> SseWriter<'s> {
         self.write(encoded, true).await
     }
 
-    /// Tells a client that the stream is alive.
+    /// Sends a comment that keeps the stream alive.
     pub(super) async fn keep_alive(&mut self) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
         encoder::comment(&mut encoded, "");
         self.write(encoded, false).await
     }
 
-    /// Asks a client to come back after a while, and ends the stream.
+    /// Sends the time after which the client should reconnect, and ends the stream.
     pub(super) async fn end_with_retry(mut self, after: Duration) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
         encoder::retry(&mut encoded, u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         self.write(encoded, true).await
     }
 
-    /// Waits until the client goes away.
+    /// Waits until the client disconnects.
     pub(super) async fn wait_for_disconnect(&mut self) {
         wait_for_disconnect(self.http).await;
     }
 
-    /// Whether the process is about to end.
+    /// Returns true if the process is about to end.
     pub(super) fn is_shutting_down(&self) -> bool {
         self.http.is_process_shutting_down()
     }

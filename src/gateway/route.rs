@@ -1,33 +1,33 @@
-//! Which door a request knocks at.
+//! Routes of request paths.
 //!
-//! Paths are compared byte for byte: no decoding, no dots, no doubled slashes. Not here: what is behind the door.
+//! Paths are compared byte for byte: no decoding, no dots, no doubled slashes.
 
 use crate::auth::{Endpoint, ServedProtocol};
 use crate::config::Services;
 
-/// A path that the bridge serves.
+/// Route of a path that the gateway serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route<'a> {
     /// `/mcp`: all agents.
     AllAgents,
     /// `/mcp/{agent}`: one agent.
     OneAgent(&'a str),
-    /// `/a2a/{agent}` and what is below it: an agent for A2A clients, and the rest of the path.
+    /// `/a2a/{agent}` and the paths below: an agent for A2A clients, and the rest of the path.
     A2a(&'a str, &'a str),
     /// `/a2a`: the list of agents, for A2A clients.
     Agents,
-    /// `/.well-known/api-catalog`: the same as a catalog (RFC 9727).
+    /// `/.well-known/api-catalog`: the same list as a catalog (RFC 9727).
     ApiCatalog,
     /// `/healthz`.
     Health,
     /// `/push/{token}`: for agents.
     Push(&'a str),
-    /// `/.well-known/oauth-protected-resource{path}`: what tokens are for (RFC 9728).
+    /// `/.well-known/oauth-protected-resource{path}`: the metadata of a resource (RFC 9728).
     Metadata(&'a str),
 }
 
 impl<'a> Route<'a> {
-    /// The agent that it is the door of; `None` if it is no one agent's.
+    /// Returns the agent of the route; `None` if the route is not for one agent.
     pub(super) fn agent(self) -> Option<&'a str> {
         match self {
             Self::OneAgent(agent) | Self::A2a(agent, _) => Some(agent),
@@ -40,7 +40,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// What it is to those who issue tokens.
+    /// Returns the endpoint of the route as token issuers know it.
     pub(super) fn endpoint(self) -> Endpoint<'a> {
         let face = match self {
             Self::A2a(..) | Self::Agents | Self::ApiCatalog => ServedProtocol::A2a,
@@ -52,20 +52,20 @@ impl<'a> Route<'a> {
     }
 }
 
-/// What the paths of agents' notifications begin with.
+/// Prefix of the paths for push notifications of agents.
 pub(super) const PUSH: &str = "/push/";
 
-/// Where the list of agents is, and what the paths of the A2A face begin with.
+/// Path of the list of agents, and prefix of the paths of the A2A server.
 const AGENTS: &str = "/a2a";
 const A2A: &str = "/a2a/";
 
-/// Where the API catalog is.
+/// Path of the API catalog.
 pub(super) const API_CATALOG: &str = "/.well-known/api-catalog";
 
-/// Where the metadata of protected resources is.
+/// Prefix of the metadata of protected resources.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 
-/// The door of a path; `None` if it is not the bridge's.
+/// Returns the route of a path; `None` if the path is not the gateway's.
 pub(super) fn parse(path: &str) -> Option<Route<'_>> {
     match path {
         "/mcp" | "/mcp/" => Some(Route::AllAgents),
@@ -89,7 +89,8 @@ pub(super) fn parse(path: &str) -> Option<Route<'_>> {
     }
 }
 
-/// Whether a listener with these faces serves a path. What no face has is refused by the first of them.
+/// Returns true if a listener with these services serves a path. A path without a route counts as
+/// MCP, which rejects it.
 pub(crate) fn is_served(path: &str, faces: Services) -> bool {
     match path {
         "/healthz" => faces.health,
@@ -101,7 +102,7 @@ pub(crate) fn is_served(path: &str, faces: Services) -> bool {
     }
 }
 
-/// A path as it may be logged: the address of a task is a secret, and so is its handle.
+/// Returns the part of a path that may be logged: push tokens and task handles are secret.
 pub(super) fn loggable_path(path: &str) -> &str {
     const TASKS: &str = "/tasks/";
     if path.starts_with(PUSH) {

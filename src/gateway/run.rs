@@ -1,6 +1,7 @@
-//! A call under way: what its client gets, and in which form, when the agent answers, asks, fails or takes too long.
+//! State machine of a call: the response to the client, and its form, when the agent answers, asks,
+//! fails or takes too long.
 //!
-//! Reads mcp.md §3.1. Not here: waiting and telling (see `pump`), how a client is asked (see `ask`), the words (see `bridge`).
+//! Reads docs/spec/mcp.md §3.1. See also `responder` (waiting and progress) and `questions`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,12 +33,12 @@ use crate::quota::BytePermit;
 use crate::telemetry::label::Outcome;
 use serde_json::value::{RawValue, to_raw_value};
 
-/// What kind of answer is wanted.
+/// Kind of response that a call produces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ResultKind {
     /// The result of the tool.
     Tool,
-    /// The result of a core task of this handle.
+    /// The result of a core task with this handle.
     CoreResult(String),
     /// `subagent_start`: as soon as the agent has named the task.
     Start,
@@ -45,51 +46,52 @@ pub(super) enum ResultKind {
     Wait,
 }
 
-/// One call, its client, and how it is served.
+/// One call with its client and its response plan.
 pub(super) struct ActiveCall<'a> {
     pub(super) asker: &'a ClientContext,
     pub(super) id: &'a Id,
     pub(super) agent: Arc<Agent>,
     pub(super) rung: ResponsePlan,
     pub(super) form: ResultKind,
-    /// How many legs of this call the client has been through.
+    /// Number of legs of this call so far.
     pub(super) round: u8,
-    /// What the call is told from another by: its tool and arguments. Worked out only for a call that is to be made again.
+    /// Tool and arguments, which distinguish this call from others. The digest is computed only for
+    /// a call that is to be repeated.
     pub(super) call: (&'a str, Option<&'a RawValue>),
-    /// Answers that came along with the call, before anything was asked.
+    /// Answers that came with the call, before a question was asked.
     pub(super) along: Option<&'a RawValue>,
-    /// The elicitation that is open on the stream to the client.
+    /// Elicitation that is open on the stream to the client.
     pub(super) elicitation: Option<super::questions::PendingElicitation>,
-    /// How many questions have been put on the stream.
+    /// Number of questions that were asked on the stream.
     pub(super) asked: u8,
-    /// What is waited for now.
+    /// Event that the call waits for at present.
     pub(super) wait_for: WaitFor,
-    /// Whether this call began the work, and nobody holds a handle of it.
+    /// True if this call began the work, and no client holds a handle of it.
     pub(super) began_here: bool,
-    /// When the client began to wait.
+    /// Time at which the client began to wait.
     pub(super) since: Instant,
     /// Calls of the same tool that the client cancelled: the result names their tasks.
     pub(super) earlier: Option<EarlierCalls>,
-    /// The place of the task that it begins, until somebody holds that.
+    /// Reservation for the task that the call begins, until the task is tracked.
     pub(super) _promise: Option<TaskReservation>,
 }
 
-/// What happens next in a call.
+/// Next step of a call.
 pub(super) enum CallStep {
-    /// It goes on.
+    /// The call continues.
     Go(EventSource),
-    /// The client gets this; nothing, if it wants no answer any more.
+    /// The client gets this body; `None` if it wants no response any more.
     Say(Option<Vec<u8>>),
-    /// The client gets this, and the exchange comes to its end.
+    /// The client gets this body, and the exchange with the agent is read to its end.
     Finish(EventSource, Vec<u8>),
 }
 
-/// Longest wait for the name of a task that a client is to get, beyond its patience.
+/// Longest wait for the task id of an agent, beyond the budget of the client.
 const NAMED_WITHIN: Duration = Duration::from_secs(10);
 
 impl Inner {
-    /// Serves a call to its end, or until its client has what leads back to it. The body of its response goes to the client, or
-    /// comes back for the batch.
+    /// Runs a call to its end, or until its client has a handle or a `requestState`. Writes the
+    /// response to the client, or returns its body for the batch.
     pub(super) async fn run_active(
         &self,
         (mut pump, mut source, running): (CallResponder<'_>, EventSource, Option<Running>),
@@ -121,7 +123,7 @@ impl Inner {
                 }
                 CallStep::Finish(mut source, body) => {
                     let body = self.counted(exchange, source.take_permit(), (&serving, body));
-                    // The work is dropped while a slow client reads the result.
+                    // The output is dropped while a slow client reads the result.
                     let (answered, ()) = tokio::join!(pump.finish(Some(body)), source.finish_stream());
                     return answered;
                 }
@@ -129,8 +131,8 @@ impl Inner {
         }
     }
 
-    /// Counts the bytes of an answer while its client reads it, in place of those of the work. Without room for it the answer
-    /// becomes an error.
+    /// Counts the bytes of a response while its client reads it, and releases those of the output.
+    /// If the quota is exhausted, the response becomes an error.
     fn counted(
         &self,
         exchange: &mut AccessRecord,
@@ -146,7 +148,7 @@ impl Inner {
         )
     }
 
-    /// What happens after a wait.
+    /// Returns the next step after a wait.
     async fn decide(
         &self,
         pump: &mut CallResponder<'_>,
@@ -192,8 +194,8 @@ impl Inner {
         })
     }
 
-    /// The client cancelled the request. The work of a session lives on for a while: many clients cancel because their own time
-    /// is over, and want the result all the same.
+    /// Handles the cancellation of the request by its client. The work of a session continues for a
+    /// while: many clients cancel on their own timeout, and still want the result.
     fn cancel_call(&self, source: EventSource, serving: &ActiveCall<'_>) {
         let is_begun_here = serving.began_here || matches!(source, EventSource::Own(_));
         let lives_on = is_begun_here && self.cancelled_calls.is_on() && !self.closing.is_due();
@@ -205,7 +207,8 @@ impl Inner {
         self.cancelled_calls.insert(CancelledCall { session: session.key, tool, task, waited });
     }
 
-    /// Takes the calls of the same tool that the client of a session cancelled. It gets handles of their tasks.
+    /// Takes the calls of the same tool that the client of a session cancelled. The result will
+    /// hold handles of their tasks.
     pub(super) async fn earlier_calls(&self, serving: &ActiveCall<'_>) -> Option<EarlierCalls> {
         let session = serving.asker.session.as_ref().filter(|_| serving.rung.then != Fallback::CoreTask)?;
         let mut earlier = self.cancelled_calls.take(session.key, serving.call.0)?;
@@ -238,7 +241,7 @@ impl Inner {
         result
     }
 
-    /// The client is not there any more, or wants no answer.
+    /// Detaches or cancels the work of a call that no longer needs a response.
     fn abandon_call(&self, source: EventSource, serving: &ActiveCall<'_>, stops: bool) {
         match source {
             EventSource::Watched(watched) if stops && serving.began_here => {
@@ -251,7 +254,7 @@ impl Inner {
         }
     }
 
-    /// What is known, as the result that this call wants.
+    /// Returns the present output as the kind of result that this call wants.
     pub(super) fn result(&self, source: &EventSource, serving: &ActiveCall<'_>) -> CallToolResult {
         let agent = &serving.agent.settings.name;
         let audience = self.audience(serving.asker, agent);
@@ -279,12 +282,12 @@ impl Inner {
         }
     }
 
-    /// The extensions of A2A that the operator activated for an agent.
+    /// Returns the A2A extensions that the operator activated for an agent.
     pub(super) fn active(&self, agent: &str) -> &[String] {
         self.directory.find(agent).map_or(&[], |agent| &agent.settings.extensions)
     }
 
-    /// The result as the response of this call.
+    /// Encodes the result as the response of this call.
     pub(super) fn encode_result(&self, serving: &ActiveCall<'_>, result: &CallToolResult) -> Vec<u8> {
         let with_earlier =
             serving.earlier.as_ref().map(|calls| self.with_earlier(serving, result.clone(), calls));
@@ -296,8 +299,8 @@ impl Inner {
         }
     }
 
-    /// The client's patience has ended before the work has.
-    /// A client of a task that is stalled is not asked to wait on.
+    /// Responds when the budget of the client ends before the work. A client of a stalled task is
+    /// not asked to wait in another leg.
     async fn respond_with_task_or_handle(
         &self,
         source: EventSource,
@@ -305,7 +308,7 @@ impl Inner {
         is_stalled: bool,
     ) -> Vec<u8> {
         if let ResultKind::CoreResult(_) = serving.form {
-            // Waits for as long as it takes, but for the end of the process: the task goes on.
+            // This wait has no budget, but ends with the process: the task continues.
             let fault = Fault::Ending;
             let code = fault.on_wire(serving.asker.version.era()).code;
             return write_error(Some(serving.id), code, &fault.to_string(), None);
@@ -314,7 +317,7 @@ impl Inner {
         let mut handle = self.result(&source, serving);
         let watched = match source.hand_to_background(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => watched,
-            // What is named is found again at the agent.
+            // A task that the agent has named is found again at the agent.
             Err(_) if named => return self.encode_result(serving, &handle),
             Err(trouble) => {
                 let text = trouble.public_message(&serving.agent.settings.name);
@@ -322,7 +325,7 @@ impl Inner {
             }
         };
         if self.closing.is_due() && !watched.entry.is_named() {
-            // A handle of it would end with the process.
+            // A handle of the call would end with the process.
             let trouble =
                 AgentFailure::Internal("it ends before the agent has named a task; the agent may go on");
             return self.encode_result(
@@ -342,7 +345,7 @@ impl Inner {
         }
     }
 
-    /// A call that its client wants as a core task: it gets one, whatever has come meanwhile.
+    /// Responds with a core task, independently of the events so far.
     async fn respond_with_task(&self, source: EventSource, serving: &ActiveCall<'_>) -> Vec<u8> {
         match source.hand_to_background(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => {
@@ -357,7 +360,7 @@ impl Inner {
         }
     }
 
-    /// Gives the client the task in the form of its protocol.
+    /// Responds with the task in the form of the client's protocol.
     async fn respond_with_handle(
         &self,
         watched: &FollowedTask,
@@ -390,7 +393,7 @@ impl Inner {
         }
     }
 
-    /// What a model is told when an agent failed: what happened, and how to look again if there is a task.
+    /// Responds to the failure of an agent: the reason, and how to look again if there is a task.
     async fn failed(&self, source: EventSource, serving: &ActiveCall<'_>, trouble: &AgentFailure) -> Vec<u8> {
         if serving.is_task() {
             return self.respond_with_task(source, serving).await;
@@ -419,7 +422,7 @@ impl Inner {
 }
 
 impl<'a> ActiveCall<'a> {
-    /// A call that is served in the plainest way.
+    /// Creates a call with the default response plan.
     pub(super) fn without_client(asker: &'a ClientContext, id: &'a Id, agent: Arc<Agent>) -> Self {
         Self {
             asker,
@@ -440,21 +443,22 @@ impl<'a> ActiveCall<'a> {
         }
     }
 
-    /// Whether the client gets a core task, whatever comes.
+    /// Returns true if the client gets a core task in any case.
     fn is_task(&self) -> bool {
         self.rung.then == Fallback::CoreTask && self.form == ResultKind::Tool
     }
 
-    /// A task is handed out by its name; one that the agent has not named yet is waited for a little longer.
+    /// Returns true if the client will get a task, and the agent has not named it yet: a short
+    /// extra wait.
     fn awaits_task_id(&self, source: &EventSource) -> bool {
         self.rung.then == Fallback::Task && self.wait_for == WaitFor::Answer && !source.is_named()
     }
 }
 
-/// Says of a live task why it does not go on at present.
+/// Adds the reason for which a live task makes no progress at present.
 pub(super) fn tell_delay(told: &mut CallToolResult, delay: Option<TaskDelay>, agent: &str) {
     let Some(said) = delay.map(|delay| delay.told(agent)) else { return };
-    // Some clients show their model the structured content alone.
+    // Some clients pass only the structured content to their model.
     let members = told.structured_content.as_deref().map(RawValue::get);
     let members: Option<BTreeMap<String, Box<RawValue>>> =
         members.and_then(|json| serde_json::from_str(json).ok());

@@ -1,6 +1,6 @@
-//! Finding agents by what they can do: whom a caller finds, at every door, and the tool `find_agent`.
+//! Agent search: the tool `find_agent`, and the matching for all lists of agents.
 //!
-//! Nobody finds what it may not use. Not here: the search and the words (see `bridge::finding`), the documents (see `documents`).
+//! A caller finds only agents that it may use. See also `bridge::search` and `documents`.
 
 use super::access_record::AccessRecord;
 use super::resources::reach;
@@ -19,11 +19,12 @@ use crate::mcp::ClientParams;
 use crate::mcp::tools::CallToolResult;
 use crate::telemetry::label::Outcome;
 
-/// What rules call saying something to an agent through the A2A face, whichever skill it is of.
+/// Method in the rules for a message to an agent through the A2A server, with any skill.
 const SEND_MESSAGE: &str = "SendMessage";
 
 impl Inner {
-    /// The agents behind a door that fit, the best first, of those that a caller may use, with the skills that it may use.
+    /// Returns the matching agents on a route that a caller may use, the best first, with the
+    /// skills that the caller may use.
     pub(super) fn search<'i>(
         &'i self,
         catalogue: &'i Catalogue,
@@ -41,7 +42,7 @@ impl Inner {
         })
     }
 
-    /// Carries out a call of `find_agent`.
+    /// Handles a call of `find_agent`.
     pub(super) async fn find_agent(
         &self,
         to: ResponseTarget<'_>,
@@ -65,7 +66,7 @@ impl Inner {
         self.answer_with(to, (asker, exchange), body).await
     }
 
-    /// An agent that was found, and whether it can be called.
+    /// Adds the reachability of a found agent.
     pub(super) fn with_reachability<'i>(&self, found: AgentMatch<'i>) -> (AgentMatch<'i>, Reachability) {
         let reach = self.directory.find(found.name).map_or(Reachability::Unknown, |agent| reach(agent));
         (found, reach)

@@ -213,7 +213,7 @@ impl EventSource {
         let DirectCall { mut drive, .. } = *own;
         let end = async { while !matches!(drive.next().await, DriveEvent::Over(_)) {} };
         if tokio::time::timeout(TRAILING_EVENTS_TIMEOUT, end).await.is_err() {
-            tracing::trace!("agent goes on after its last word");
+            tracing::trace!("agent kept stream open after final event");
         }
     }
 

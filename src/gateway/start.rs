@@ -444,7 +444,7 @@ impl Inner {
             });
             return match last {
                 Some(turn) if is_repeated && is_shown => AnswerClass::Again(turn),
-                // Another answer to a question whose answer the agent does not have yet.
+                // Another answer, while the first one has not reached the agent yet.
                 _ if is_shown && is_under_way => AnswerClass::Other,
                 _ => AnswerClass::Free,
             };

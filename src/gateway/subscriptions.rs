@@ -212,7 +212,7 @@ impl Inner {
             }
         };
         if tokio::time::timeout(FOUND_WITHIN, all).await.is_err() {
-            tracing::debug!("agents take long to say how the tasks of a stream stand");
+            tracing::debug!("timed out fetching tasks of subscription from agents");
         }
         found
     }
@@ -306,7 +306,7 @@ impl Inner {
         ended || events.is_shutting_down()
     }
 
-    /// Restarts the follower of every watched task whose follower has stopped.
+    /// Restarts the follower of every watched task that has none.
     fn ensure_followed(&self, stream: &Subscription<'_>) {
         for entry in stream.watching.entries() {
             // Starting a follower was tried with the token of this stream: the token is as old as

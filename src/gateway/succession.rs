@@ -1,7 +1,8 @@
-//! One process takes over from another: which of the two keeps things on disk, and what each of them tells the other.
+//! Takeover between two processes: which one persists, and the messages between them.
 //!
-//! The one that ends gives its store up and hands each row to the successor instead, which takes it in and keeps it. The successor
-//! says which sessions were ended there. Not here: how the two meet, and the sockets of clients (see `server::upgrade`).
+//! The process that ends gives its store up and sends each row to the successor instead, which
+//! applies and persists it. The successor reports the sessions that were ended at it. See also
+//! `server::upgrade` for the connection between the two and for the sockets of clients.
 
 use std::io;
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -20,19 +21,20 @@ use super::{Gateway, Inner, now};
 use crate::tasks::Timestamp;
 use crate::tasks::store::{Frame, Store, StoreTable, Told};
 
-/// Most words that wait for the predecessor to read them.
+/// Most messages that wait for the predecessor to read them.
 const MOST_WORDS: usize = 1024;
-/// How long a row waits for the store to be opened before the predecessor hears that it is not kept.
+/// Longest wait of a row for the store to be opened; then the predecessor is notified that it is
+/// not persisted.
 const OPENED_WITHIN: Duration = Duration::from_secs(8);
-/// Pause between two looks whether the store is open.
+/// Pause between two checks whether the store is open.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The process that this one takes over from.
+/// Process that this one takes over from.
 pub(super) struct Predecessor {
-    /// Whether it may still learn something of the tasks.
+    /// True while it may still learn changes of the tasks.
     lives: watch::Sender<bool>,
     words: mpsc::Sender<Told>,
-    /// Until they are sent.
+    /// Receiver of the messages, until they are sent.
     waiting: Mutex<Option<mpsc::Receiver<Told>>>,
 }
 
@@ -46,65 +48,67 @@ impl Predecessor {
         *self.lives.borrow()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the predecessor has ended.
     pub(super) async fn ended(&self) {
         if self.lives.subscribe().wait_for(|lives| !lives).await.is_err() {
-            debug!("nothing is known of the predecessor");
+            debug!("lost state of predecessor");
         }
     }
 
     fn tell(&self, told: Told) {
         if self.lives() && self.words.try_send(told).is_err() {
-            debug!("the predecessor is not told: it has ended, or does not read");
+            debug!("failed to notify predecessor: it has ended, or does not read");
         }
     }
 }
 
 impl Gateway {
-    /// Says that another process works with the same tasks until [`Bridge::learn_from`] has returned.
+    /// Records that another process works with the same tasks until [`Gateway::learn_from`] has
+    /// returned.
     pub(crate) fn expect_predecessor(&self) {
         self.inner.predecessor.lives.send_replace(true);
     }
 
-    /// Takes in what the process at the other end learns, until that ends.
+    /// Applies the changes that the process at the other end sends, until that process ends.
     pub(crate) async fn learn_from(&self, stream: UnixStream) {
         let (from, mut to) = stream.into_split();
         let predecessor = &self.inner.predecessor;
         let told = predecessor.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut told) = told else { return warn!("there can be one predecessor only") };
+        let Some(mut told) = told else { return warn!("rejected second predecessor") };
         let speak = async {
             while let Some(word) = told.recv().await {
                 if to.write_all(&word.to_bytes()).await.is_err() {
                     break;
                 }
             }
-            // To the end of the other half.
+            // Continues until the other half ends.
             std::future::pending::<()>().await
         };
         tokio::select! {
             () = self.inner.learn_all(from) => {}
             () = speak => {}
         }
-        info!("the predecessor has ended");
+        info!("predecessor has ended");
         predecessor.lives.send_replace(false);
     }
 
-    /// Whether what is to be kept on disk can be.
+    /// Returns true if changes can be persisted, or if there is no data directory.
     pub(crate) fn has_store(&self) -> bool {
         self.inner.settings.tasks.data_dir.is_none() || self.inner.ledger.is_enabled()
     }
 
-    /// Tells the predecessor that the listeners of this process take connections.
+    /// Notifies the predecessor that the listeners of this process accept connections.
     pub(crate) fn tell_serving(&self) {
         self.inner.predecessor.tell(Told::Serves);
     }
 
-    /// Hands what is kept to the process at the other end, from now on: the data directory is free for it when `greet` is called,
-    /// and nothing goes over the stream before. Returns how to hear that it serves. Waits for the disk.
+    /// Sends all persisted state to the process at the other end, from now on. The data directory
+    /// is free for that process when `greet` is called, and nothing is sent on the stream before.
+    /// Returns a receiver that turns true when that process serves. Waits for the disk.
     ///
     /// # Errors
     ///
-    /// The error of the system; [`Bridge::keep_again`] is due then.
+    /// The I/O error; the caller must then call [`Gateway::keep_again`].
     pub(crate) fn pass_on(
         &self,
         stream: BlockingStream,
@@ -131,11 +135,11 @@ impl Gateway {
         Ok(heard)
     }
 
-    /// Goes on keeping things itself: no process has taken over.
+    /// Persists changes in this process again: no process has taken over.
     pub(crate) async fn keep_again(&self) {
         let inner = self.inner.clone();
         let closed = tokio::task::spawn_blocking(move || inner.ledger.attach_store(None)).await;
-        debug!(?closed, "no process has taken over");
+        debug!(?closed, "no process has taken over, this process persists again");
         let inner = self.inner.clone();
         tokio::spawn(async move { inner.take_over_store().await });
     }
@@ -148,7 +152,7 @@ fn end(inner: &Weak<Inner>, session: [u8; 16], expires: u64) {
 }
 
 impl Inner {
-    /// Keeps that a session was ended, and says so to a process that may still hear of it.
+    /// Persists the end of a session, and notifies a process that may still serve it.
     pub(super) async fn keep_end(&self, session: &Session) {
         self.predecessor.tell(Told::Ended(session.key, session.expires()));
         self.ledger.note_session(self.sessions.row(session).0, None);
@@ -156,19 +160,19 @@ impl Inner {
         self.ledger.keep_session(key, value).await;
     }
 
-    /// Keeps what changed in a session, and waits for that.
+    /// Persists the changes of a session, and waits for the disk.
     pub(super) async fn keep_session(&self, session: &Session) {
         let (key, value) = self.sessions.row(session);
         self.ledger.keep_session(key, value).await;
     }
 
-    /// Keeps what changed in a session; it is on disk a moment later.
+    /// Queues the changes of a session for the disk.
     pub(super) fn note_session(&self, session: &Session) {
         let (key, value) = self.sessions.row(session);
         self.ledger.note_session(key, value);
     }
 
-    /// Hands over all that is known here, for a successor that cannot read it on disk.
+    /// Sends all state of this process, for a successor that cannot read it from disk.
     async fn tell_all(self: Arc<Self>) {
         for (key, value) in self.sessions.rows() {
             self.ledger.note_session(key, value);
@@ -188,7 +192,7 @@ impl Inner {
                     }
                 }
                 Ok(None) => return,
-                Err(error) => return warn!(%error, "the predecessor broke off"),
+                Err(error) => return warn!(%error, "failed to read from predecessor"),
             }
         }
     }
@@ -199,20 +203,19 @@ impl Inner {
                 let limit = self.settings.limits.artifacts;
                 match self.ledger.learn(&self.tasks, value, limit, Timestamp::now()) {
                     Some(entry) => self.keep_for_later(entry),
-                    None => warn!(
-                        "a task of the predecessor is not taken over: there is no room, or it cannot be read"
-                    ),
+                    None => warn!("failed to take over task of predecessor: no room, or not readable"),
                 }
             }
             (StoreTable::Sessions, value) if self.sessions.learn(key, value, now()) => {
                 self.ledger.note_session(key.to_vec(), value.map(<[u8]>::to_vec));
             }
-            // A row that went: of a task that got a name, or that this process forgets in its own time.
+            // A removed row: of a task that got an id, or one that this process removes in its own
+            // time.
             (StoreTable::Tasks | StoreTable::Turns | StoreTable::Sessions, _) => {}
         }
     }
 
-    /// Whether all that was taken in is safe, as far as things are kept here.
+    /// Returns true if all received rows are safe on disk, or if there is no data directory.
     async fn has_kept(&self) -> bool {
         let deadline = Instant::now() + OPENED_WITHIN;
         while self.settings.tasks.data_dir.is_some() && !self.ledger.is_enabled() {

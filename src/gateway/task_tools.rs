@@ -245,7 +245,7 @@ impl Inner {
         if !was_over {
             let stopping = self.followers.cancel_and_wait(&entry, &known);
             if tokio::time::timeout(FIRST_WORD, stopping).await.is_err() {
-                tracing::debug!(agent = %entry.agent(), "agent takes long to stop a task");
+                tracing::debug!(agent = %entry.agent(), "timed out waiting for agent to cancel task");
             }
         }
         let audience = self.audience(asker, &agent.settings.name);

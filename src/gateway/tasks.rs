@@ -220,7 +220,7 @@ impl Inner {
         }
         let stopping = self.followers.cancel_and_wait(entry, &held.known);
         if tokio::time::timeout(STOPPED_WITHIN, stopping).await.is_err() {
-            tracing::debug!(agent = %entry.agent(), "agent takes long to stop a task");
+            tracing::debug!(agent = %entry.agent(), "timed out waiting for agent to cancel task");
         }
         if self.snapshot(entry, &held.handle, asker).status != TaskStatus::Cancelled {
             entry.set_verdict(ClientOverride::Cancelled);

@@ -1,14 +1,15 @@
-//! Where a stream of events can be cut: what has come of it is passed on up to the end of its last whole event.
+//! Splitter of an event stream: received bytes are forwarded up to the end of the last complete
+//! event.
 //!
-//! So whatever the gateway adds (a sign of life, a last error) stands between two events, and no byte of the agent's is changed. Not
-//! here: what is in an event.
+//! So everything that the gateway adds (a keep-alive comment, a final error) stands between two
+//! events, and no byte of the agent changes.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memmem::rfind;
 
 use crate::transport::BodyPieces;
 
-/// An event that is not passed on.
+/// Reason for which an event is not forwarded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BoundaryError {
     /// It is longer than the limit.
@@ -17,32 +18,32 @@ pub(super) enum BoundaryError {
     TooManyPieces,
 }
 
-/// Holds back what is not whole yet.
+/// Buffer for an incomplete event.
 #[derive(Debug)]
 pub(super) struct EventSplitter {
     held: BytesMut,
-    /// Those of what is held.
+    /// Counter for the pieces in the buffer.
     pieces: BodyPieces,
     longest: usize,
 }
 
 impl EventSplitter {
-    /// For events of at most so many bytes.
+    /// Creates a splitter for events of at most `longest` bytes.
     pub(super) fn new(longest: usize) -> Self {
         Self { held: BytesMut::new(), pieces: BodyPieces::default(), longest }
     }
 
-    /// Takes what came, and gives all whole events of it; nothing, if there is none.
+    /// Adds bytes and returns all events that they complete; empty if there is none.
     ///
     /// # Errors
     ///
     /// [`BoundaryError`], once an unfinished event is too long or comes in too many pieces.
     pub(super) fn push(&mut self, piece: Bytes) -> Result<Bytes, BoundaryError> {
-        // Nearly always an agent writes whole events.
+        // Agents nearly always write complete events.
         if self.held.is_empty() && ends_event(&piece) {
             return Ok(piece);
         }
-        // The bytes before have been searched, but for the beginning of a pattern.
+        // The buffered bytes have been searched, except for the beginning of a pattern.
         let from = self.held.len().saturating_sub(LONGEST_BLANK - 1);
         self.held.extend_from_slice(&piece);
         let end = end_of_last(self.held.get(from..).unwrap_or_default());
@@ -57,19 +58,20 @@ impl EventSplitter {
         }
     }
 
-    /// Bytes that are held.
+    /// Returns the number of buffered bytes.
     pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// What has come of an event that never became whole.
+    /// Returns the bytes of an event that was never completed.
     pub(super) fn take_remainder(self) -> Bytes {
         self.held.freeze()
     }
 }
 
-/// Two ends of lines, of whatever kinds, end an event: LF, CRLF and CR may be mixed. CR and LF are one end of a line, so that no pattern
-/// is in the middle of one; where a second CRLF is torn apart, the event ends with its CR, and the LF comes before the next.
+/// Two line ends of any kind end an event: LF, CRLF and CR may be mixed. CR and LF are one line
+/// end, so that no pattern is in the middle of one. If a second CRLF is split between two pieces,
+/// the event ends with its CR, and the LF comes before the next event.
 const BLANK: [&[u8]; 5] = [b"\n\n", b"\n\r", b"\r\r", b"\n\r\n", b"\r\r\n"];
 const LONGEST_BLANK: usize = 3;
 
@@ -113,7 +115,7 @@ mod tests {
         assert_eq!(pushed.filter_map(Result::err).next(), Some(BoundaryError::TooManyPieces));
     }
 
-    /// Where the last whole event ends, by reading line after line.
+    /// Returns the end of the last complete event, by reading line after line.
     fn last_end(text: &[u8]) -> usize {
         let (mut end, mut at, mut after_end) = (0, 0, false);
         while let Some(byte) = text.get(at) {
@@ -152,7 +154,8 @@ mod tests {
                 passed += boundary.push(piece).unwrap().len();
                 let end = last_end(&text[..came]);
                 prop_assert!(passed <= end, "{passed} of {end}");
-                // Blank lines after an event, or the LF of one whose CR has ended it, are nothing that anybody waits for.
+                // Blank lines after an event, or the LF after a CR that has ended it, carry no
+                // data.
                 let held = &text[passed..end];
                 prop_assert!(held.iter().all(|byte| matches!(byte, b'\r' | b'\n')), "{held:?}");
             }

@@ -1,6 +1,7 @@
-//! Serving an agent's card to an A2A client, at the well-known paths; whoever has it already is told so.
+//! Serving of an agent's card to A2A clients at the well-known paths, with validation of cached
+//! cards.
 //!
-//! Not here: what is in it (see `card`).
+//! See also `card` for the content.
 
 use http::header::{CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -20,13 +21,14 @@ use crate::gateway::lookup::resolved_agent;
 use crate::gateway::response::{ClientGone, Headers, empty};
 use crate::telemetry::label;
 
-/// A caller's own card is good for so long.
+/// Caching of a card, which is specific to the caller.
 const FRESH: HeaderValue = HeaderValue::from_static("private, max-age=60");
-/// What a card depends on besides the agent. Not `A2A-Version`: one card serves clients of every version.
+/// Header that a card depends on besides the agent. Not `A2A-Version`: one card serves clients of
+/// every version.
 const VARIES: HeaderValue = HeaderValue::from_static("authorization");
 
 impl Inner {
-    /// Answers with the agent's card.
+    /// Sends the agent's card.
     pub(super) async fn serve_card(
         &self,
         http: &mut Session,
@@ -75,8 +77,9 @@ impl Inner {
         write(http, StatusCode::OK, headers, (JSON, card)).await
     }
 
-    /// How cards of the agent are shown to the caller, for clients of these versions. For one of 1.0 alone a card has no member of the
-    /// others that the gateway knows: some readers of extended cards refuse what they do not know.
+    /// Returns the rewriter of the agent's card for the caller and clients of these versions. If
+    /// only clients of 1.0 read a card, it has no known member of other versions: some readers of
+    /// extended cards reject unknown members.
     pub(super) fn card_rewriter<'a>(
         &'a self,
         http: &Session,
@@ -96,13 +99,13 @@ impl Inner {
         }
     }
 
-    /// The URL of the gateway, as this client may use it; without a slash at its end.
+    /// Returns the URL of the gateway for this client, without a slash at its end.
     pub(in crate::gateway) fn base(&self, http: &Session) -> String {
         if let Some(public) = &self.settings.public_url {
             return public.trim_end_matches('/').to_owned();
         }
         let is_tls = http.digest().is_some_and(|digest| digest.ssl_digest.is_some());
-        // The gate has let it in.
+        // The host policy has accepted the host.
         let place = authority_with_port(http.req_header()).unwrap_or_default();
         format!("{}://{place}", if is_tls { "https" } else { "http" })
     }
@@ -114,7 +117,7 @@ fn etag(card: &str) -> String {
     format!("\"{half}\"")
 }
 
-/// Whether a client has what has this validator.
+/// Returns true if the client has the version with this validator.
 fn is_not_modified(headers: &HeaderMap, etag: &str) -> bool {
     let lists = headers.get_all(IF_NONE_MATCH).iter().filter_map(|list| list.to_str().ok());
     let mut each = lists.flat_map(|list| list.split(',')).map(str::trim);

@@ -1,7 +1,8 @@
-//! What clients of A2A 0.1 call tasks and conversations of newer agents: they make the names, and those agents make their own.
+//! Ids that clients of A2A 0.1 make for tasks and conversations of newer agents, which make their
+//! own.
 //!
-//! In this process only, bounded, and for a time: a client whose name is forgotten is told that there is no such task. Not here: what
-//! clients of newer versions hold (the agent's ids, or what `ids` makes of them).
+//! Only in this process, bounded, and for a limited time: for a forgotten id the response is that
+//! the task is unknown. See also `ids` for clients of newer versions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,31 +11,31 @@ use std::time::Instant;
 use super::shown_tasks::ShownTasksLimits;
 use crate::a2a::translate::IdKind;
 
-/// A caller and an agent, by their names.
+/// Names of a caller and an agent.
 type OwnerKey = (Arc<str>, Arc<str>);
 
-/// What is remembered of one task: itself and its conversation, each by two words.
+/// Table entries of one task: its own id and that of its conversation, in both directions.
 const WORDS: usize = 4;
 
-/// Longest name that a client may give, in bytes.
+/// Longest id that a client may make, in bytes.
 pub(super) const MAX_CLIENT_ID_BYTES: usize = 512;
 
-/// Whose word a text is.
+/// Party that made an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Side {
-    /// The client's: its name.
+    /// The client.
     Client,
-    /// The agent's: its id.
+    /// The agent.
     Agent,
 }
 
-/// What is known of names.
+/// Client ids and agent ids of all callers.
 pub(in crate::gateway) struct ClientIdMap {
     all: Mutex<ClientIdTables>,
     bounds: ShownTasksLimits,
 }
 
-/// What one caller and one agent call things.
+/// Ids of one caller at one agent.
 type IdTable = HashMap<(IdKind, Side, Box<str>), Counterpart>;
 
 #[derive(Default)]
@@ -43,19 +44,19 @@ struct ClientIdTables {
     count: usize,
 }
 
-/// The other's word for the same.
+/// Id of the other party for the same object.
 struct Counterpart {
     word: Box<str>,
     until: Instant,
 }
 
 impl ClientIdMap {
-    /// None yet.
+    /// Creates an empty map.
     pub(in crate::gateway) fn new(bounds: ShownTasksLimits) -> Self {
         Self { all: Mutex::default(), bounds }
     }
 
-    /// Whether one more task can be given a name.
+    /// Returns true if there is room for one more task.
     pub(super) fn has_room(&self, pair: (&str, &str)) -> bool {
         let ShownTasksLimits { most, of_one, .. } = self.bounds;
         let all = self.all();
@@ -64,7 +65,7 @@ impl ClientIdMap {
         room(most, all.count) && (of_one == 0 || room(of_one, own))
     }
 
-    /// What the other calls that to which one gives this word.
+    /// Returns the other party's id for an id of this party.
     pub(super) fn find(
         &self,
         pair: (&str, &str),
@@ -77,7 +78,7 @@ impl ClientIdMap {
         let other = own.get_mut(&(kind, of, word.into())).filter(|other| other.until > now)?;
         other.until = until;
         let found = other.word.to_string();
-        // One goes with the other.
+        // Both directions get the same expiry.
         let back = match of {
             Side::Client => Side::Agent,
             Side::Agent => Side::Client,
@@ -88,8 +89,8 @@ impl ClientIdMap {
         Some(found)
     }
 
-    /// Remembers what a client calls something, and its agent. Beyond a bound it does not: whoever begins a task is let in by
-    /// [`Names::has_room`] before.
+    /// Records the client's id and the agent's id of an object. Beyond a limit it does not: a new
+    /// task is checked by [`ClientIdMap::has_room`] before.
     pub(super) fn put(&self, pair: (&str, &str), kind: IdKind, (client, agent): (&str, &str), now: Instant) {
         if client.len() > MAX_CLIENT_ID_BYTES || agent.len() > MAX_CLIENT_ID_BYTES {
             return;
@@ -114,7 +115,7 @@ impl ClientIdMap {
         }
     }
 
-    /// Forgets what was not used for too long.
+    /// Removes ids that have not been used for too long.
     pub(in crate::gateway) fn sweep(&self, now: Instant) {
         let mut all = self.all();
         all.of.retain(|_, own| {

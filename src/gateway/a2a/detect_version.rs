@@ -1,14 +1,15 @@
-//! Which version of A2A a client speaks: told by its method and `A2A-Version`, and where both leave it open, by the task it names.
+//! Detection of a client's A2A version: from its method and `A2A-Version`, and if both are
+//! ambiguous, from the task id.
 //!
-//! 0.1 and 0.2/0.3 call three methods the same (`tasks/get`, `tasks/cancel`, `tasks/resubscribe`), and their clients name no version.
-//! Not here: what the versions call each operation (see `a2a::relay`).
+//! 0.1 and 0.2/0.3 share three method names (`tasks/get`, `tasks/cancel`, `tasks/resubscribe`), and
+//! their clients send no version. See also `a2a::translate` for the method names.
 
 use super::error::A2aError;
 use crate::a2a::Dialect;
 use crate::a2a::translate::{IdKind, Operation, OperationError, splice_params};
 use crate::fault::Fault;
 
-/// What a client says of how it speaks.
+/// Parts of a request that show its version.
 pub(super) struct VersionHints<'a> {
     pub(super) method: &'a str,
     /// `A2A-Version`.
@@ -16,20 +17,20 @@ pub(super) struct VersionHints<'a> {
     pub(super) params: Option<&'a str>,
 }
 
-/// An agent that is spoken to.
+/// Dialect of the agent that the request is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentDialect {
     pub(super) dialect: Dialect,
-    /// Whether clients of other versions are served.
+    /// True if clients of other versions are served.
     pub(super) translates: bool,
 }
 
-/// The client's version and what it asks for; `None`: a method of an extension. `is_oldest` says whether a client of 0.1 named this
-/// task.
+/// Returns the client's dialect and the operation; `None` for a method of an extension. `is_oldest`
+/// returns true if a client of 0.1 made this task id.
 ///
 /// # Errors
 ///
-/// [`Refusal`], if version and method do not go together, or the client's version is not served here.
+/// [`A2aError`] if version and method do not match, or the client's version is not served here.
 pub(super) fn detect(
     words: &VersionHints<'_>,
     agent: AgentDialect,
@@ -55,7 +56,8 @@ pub(super) fn detect(
     Ok(Some((if is_oldest { Dialect::V0_1 } else { Dialect::V0_3 }, operation)))
 }
 
-/// The version of a client that cannot be served, by what can be read of it: its method, its headers, or else that of the agent.
+/// Returns the dialect for errors to a client that cannot be served: from its method, its headers,
+/// or else that of the agent.
 pub(super) fn default_version(method: Option<&str>, version: Option<&str>, agent: Dialect) -> Dialect {
     let is_of = |dialect| {
         let name = |operation: &Operation| operation.name(dialect) == method;
@@ -76,7 +78,7 @@ fn is_ambiguous(client: Dialect, operation: Operation) -> bool {
     client != Dialect::V1 && operation.name(Dialect::V0_1) == operation.name(Dialect::V0_3)
 }
 
-/// The task that params are about.
+/// Returns the task that params are about.
 pub(super) fn task_of(params: &str, of: (Dialect, Operation)) -> Option<String> {
     let mut task = None;
     let walked = splice_params(params, of.0, of.1, |kind, id| {
@@ -85,7 +87,7 @@ pub(super) fn task_of(params: &str, of: (Dialect, Operation)) -> Option<String> 
         }
         Ok::<_, ()>(None)
     });
-    // What is made of odd params is the affair of whoever reads them.
+    // Malformed params are rejected later.
     task.filter(|_| walked.is_ok())
 }
 

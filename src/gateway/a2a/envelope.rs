@@ -1,6 +1,4 @@
-//! What is around an answer: the envelope of JSON-RPC, and the event of a stream.
-//!
-//! Not here: what is in it (see `answers`).
+//! The JSON-RPC envelope of a response, and the SSE event around it.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -15,7 +13,7 @@ use crate::gateway::json_object::wrap;
 use crate::jsonrpc::Id;
 use crate::sse::encoder;
 
-/// How a client speaks.
+/// Binding that a client uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientBinding {
     /// JSON-RPC.
@@ -24,17 +22,20 @@ pub(super) enum ClientBinding {
     Rest,
 }
 
-/// Whether a client reads nothing but events where it asks for a stream, errors included: SDKs of A2A 0.3 and older.
+/// Returns true if a client expects events even for errors when it requests a stream: SDKs of A2A
+/// 0.3 and older.
 pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> bool {
     client != Dialect::V1 && operation.is_some_and(Operation::is_stream)
 }
 
-/// Whether the data of an event says anything: JSON of A2A is always an object. Some servers write `[DONE]`, or nothing.
+/// Returns true if the data of an event holds a message: JSON of A2A is always an object. Some
+/// servers write `[DONE]`, or an empty text.
 pub(super) fn is_message(data: &str) -> bool {
     data.trim_start().starts_with('{')
 }
 
-/// Returns true if a response of JSON-RPC is one to another request. An error may be one to none, and so may what has no id.
+/// Returns true if a JSON-RPC response belongs to another request. A response without an id, or an
+/// error with the id `null`, counts as matching.
 pub(super) fn is_foreign(response: &[u8], id: &Id) -> bool {
     #[derive(Deserialize)]
     struct ClientResponse<'a> {
@@ -45,13 +46,13 @@ pub(super) fn is_foreign(response: &[u8], id: &Id) -> bool {
     let read = |json: &str| serde_json::from_str::<Value>(json).ok();
     match (read(theirs.get()), read(id.as_json())) {
         (Some(Value::Null), _) => false,
-        // Agents write the same number in other ways.
+        // Agents may write the same number differently.
         (Some(Value::Number(theirs)), Some(Value::Number(ours))) => theirs.as_f64() != ours.as_f64(),
         (theirs, ours) => theirs != ours,
     }
 }
 
-/// A result as a binding has it.
+/// Returns a result in the form of a binding.
 pub(super) fn unwrap_envelope(binding: ClientBinding, id: &Id, result: &str) -> String {
     match binding {
         ClientBinding::Rest if result == "null" => "{}".to_owned(),
@@ -60,19 +61,19 @@ pub(super) fn unwrap_envelope(binding: ClientBinding, id: &Id, result: &str) -> 
     }
 }
 
-/// A stream of nothing but this.
+/// Returns a stream with this single event.
 pub(super) fn one_event(json: &[u8]) -> (HeaderValue, Bytes) {
     let mut event = Vec::new();
     encoder::event(&mut event, json);
     (HeaderValue::from_static("text/event-stream"), event.into())
 }
 
-/// A text with something else in the place of a value in it.
+/// Returns a text with one value replaced.
 pub(super) fn with(text: &str, value: &RawValue, new: &str) -> Option<String> {
     wrap(text, value).map(|(before, after)| format!("{before}{new}{after}"))
 }
 
-/// Whether a body is an error of JSON-RPC.
+/// Returns true if a body is a JSON-RPC error.
 pub(super) fn is_rpc_error(body: &str) -> bool {
     #[derive(Deserialize)]
     struct Answer {

@@ -1,7 +1,9 @@
-//! Why an A2A client gets no answer of its agent's, and how it is told: in the form of its binding and version.
+//! A2A error: the reason for which a client gets no response of its agent, in the form of the
+//! client's binding and version.
 //!
-//! Reads a2a.md §1.9. What went wrong at an agent is an error -32603 with the words that MCP clients read; its own HTTP errors and
-//! challenges stay here. Not here: the JSON-RPC errors of agents, which are passed on.
+//! Reads docs/spec/a2a.md §1.9. An agent failure becomes error -32603 with the text that MCP
+//! clients get; the agent's own HTTP errors and challenges are not forwarded. JSON-RPC errors of
+//! agents are forwarded elsewhere.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -14,31 +16,31 @@ use crate::fault::{AgentFailure, Fault, OnWire};
 use crate::gateway::response::{ClientGone, Headers, fault_headers};
 use crate::jsonrpc::{Id, write_error};
 
-/// Why there is no answer of the agent's.
+/// Reason for which there is no response of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum A2aError {
-    /// The request is refused.
+    /// The request is rejected.
     Fault(Fault),
-    /// Something went wrong at the agent.
+    /// The agent failed.
     Trouble(AgentFailure),
-    /// The version that the client names has no such method, or is none that is spoken here.
+    /// The client's version has no such method, or is not served here.
     Version,
-    /// Nothing can be pushed to this caller.
+    /// Pushes to this caller are not possible.
     NoPush,
-    /// An address that nothing is pushed to.
+    /// A webhook URL that is not allowed.
     BadPush(String),
-    /// The agent's version has nothing like this.
+    /// The agent's version has no such operation.
     NoCounterpart(Operation, Dialect),
     /// The agent's binding has no methods of extensions.
     NoMethods,
 }
 
-/// How an exchange stops before its answer is written.
+/// End of an exchange before its response is written.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The client is told why.
+    /// The client gets this error.
     Refused(A2aError),
-    /// Nobody is there to be told.
+    /// The client has disconnected.
     Gone,
 }
 
@@ -66,17 +68,17 @@ impl From<A2aError> for Stop {
     }
 }
 
-/// An error as an A2A client reads it.
+/// Error in the form for an A2A client.
 #[derive(Debug)]
 pub(super) struct ErrorBody {
     pub(super) wire: OnWire,
     message: String,
-    /// The name of the error in A2A 1.0, where it is one of A2A's own.
+    /// Name of the error in A2A 1.0, if A2A defines it.
     reason: Option<&'static str>,
 }
 
 impl A2aError {
-    /// What the client is told.
+    /// Returns the error for the client.
     pub(super) fn to_json(&self, agent: &str) -> ErrorBody {
         const ERROR: OnWire = OnWire { status: StatusCode::OK, code: -32603 };
         match self {
@@ -121,7 +123,7 @@ impl A2aError {
 }
 
 impl A2aError {
-    /// The headers that go with it.
+    /// Returns the headers of the error response.
     pub(super) fn headers(&self, status: StatusCode) -> Headers {
         match self {
             Self::Fault(fault) => fault_headers(fault, status),
@@ -131,18 +133,19 @@ impl A2aError {
 }
 
 impl ErrorBody {
-    /// As a JSON-RPC response.
+    /// Encodes the error as a JSON-RPC response.
     pub(super) fn rpc(&self, id: Option<&Id>, dialect: Dialect) -> Vec<u8> {
         let data = self.reason.filter(|_| dialect == Dialect::V1).and_then(details);
         write_error(id, self.wire.code, &self.message, data.as_deref())
     }
 
-    /// The HTTP status of the same in the binding HTTP+JSON.
+    /// Returns the HTTP status in the HTTP+JSON binding.
     pub(super) fn rest_status(&self) -> StatusCode {
         self.statuses().0
     }
 
-    /// The status of HTTP and that of gRPC. Where something other than A2A refuses, that of HTTP says what it is.
+    /// Returns the status of HTTP and that of gRPC. If the rejection is not one of A2A, its HTTP
+    /// status is kept.
     fn statuses(&self) -> (StatusCode, &'static str) {
         match self.wire.status {
             StatusCode::OK => statuses(self.wire.code),
@@ -150,13 +153,13 @@ impl ErrorBody {
         }
     }
 
-    /// As the body of an answer that there is no card.
+    /// Encodes the error as the body of a response without a card.
     pub(super) fn unavailable(&self) -> Vec<u8> {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         rest_error((status, reason(status)), &self.message, None)
     }
 
-    /// As the body of an error of the binding HTTP+JSON.
+    /// Encodes the error as a body in the HTTP+JSON binding.
     pub(super) fn rest(&self) -> Vec<u8> {
         let details = self.reason.and_then(details);
         rest_error(self.statuses(), &self.message, details.as_deref())
@@ -168,7 +171,7 @@ fn unsupported(message: String) -> ErrorBody {
     ErrorBody { wire, message, reason: Some("UNSUPPORTED_OPERATION") }
 }
 
-/// An error of JSON-RPC in the binding HTTP+JSON: its status and its body.
+/// Returns the status and the body of a JSON-RPC error in the HTTP+JSON binding.
 pub(super) fn rest_failure(code: i32, message: &str, details: Option<&RawValue>) -> (StatusCode, Vec<u8>) {
     let (status, word) = statuses(code);
     (status, rest_error((status, word), message, details))
@@ -195,7 +198,7 @@ fn rest_error(
     serde_json::to_vec(&A2aErrorBody { error }).unwrap_or_default()
 }
 
-/// The status of HTTP and of gRPC that servers of A2A 1.0 give an error of JSON-RPC.
+/// Returns the HTTP and gRPC status that servers of A2A 1.0 use for a JSON-RPC error.
 fn statuses(code: i32) -> (StatusCode, &'static str) {
     match code {
         -32001 | -32601 => (StatusCode::NOT_FOUND, "NOT_FOUND"),
@@ -205,7 +208,7 @@ fn statuses(code: i32) -> (StatusCode, &'static str) {
     }
 }
 
-/// The name of a status, as gRPC has it.
+/// Returns the gRPC name of an HTTP status.
 fn reason(status: StatusCode) -> &'static str {
     match status.as_u16() {
         400 | 405 | 406 | 411..=417 | 421 | 431 => "INVALID_ARGUMENT",
@@ -219,7 +222,7 @@ fn reason(status: StatusCode) -> &'static str {
     }
 }
 
-/// The `ErrorInfo` of an error of A2A 1.0, in its list.
+/// Returns the details of an A2A 1.0 error: a list with its `ErrorInfo`.
 fn details(reason: &'static str) -> Option<Box<RawValue>> {
     let info = json!([{
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",

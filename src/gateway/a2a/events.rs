@@ -1,15 +1,16 @@
-//! Changing the data of events and nothing else of a stream: comments, names and the ends of lines stay.
+//! Rewriting the data of SSE events; comments, field names and line ends stay.
 //!
-//! Takes whole events (see `boundary`). Not here: what the data becomes.
+//! Input are complete events (see `boundary`).
 
 use std::borrow::Cow;
 
-/// Writes the same events with other data. An event whose data stands on several lines is written on one: between the tokens of JSON
-/// a line end says no more than a space. What is made of some data may be nothing: then it is left out.
+/// Writes the same events with other data. Data on several lines is written on one: between the
+/// tokens of JSON a line end means no more than a space. `change` may return `None` to leave an
+/// event out.
 ///
 /// # Errors
 ///
-/// Those of `change`; the events before are written.
+/// The error of `change`; the events before it are written.
 pub(super) fn rewrite_data<E>(
     out: &mut String,
     events: &str,
@@ -17,7 +18,7 @@ pub(super) fn rewrite_data<E>(
 ) -> Result<(), E> {
     out.reserve(events.len() + events.len() / 2);
     let mut data: Option<Cow<'_, str>> = None;
-    // Where what is written of the event begins that is under way.
+    // Start of the output of the current event.
     let mut begun = out.len();
     for (line, end) in lines(events) {
         match value(line) {
@@ -30,8 +31,8 @@ pub(super) fn rewrite_data<E>(
                 }
             },
             None => {
-                // The first line of another kind ends the data: a blank one mostly. More data of the event follows on a line of
-                // its own.
+                // The first line of another field ends the data: mostly a blank one. Further data
+                // of the event follows on a line of its own.
                 if line.is_empty()
                     && let Some(data) = data.take()
                 {
@@ -53,15 +54,15 @@ pub(super) fn rewrite_data<E>(
     Ok(())
 }
 
-/// What stands in a line of data.
+/// Returns the value of a data line.
 fn value(line: &str) -> Option<&str> {
-    // Readers pass over the mark at the head of a stream.
+    // SSE readers ignore a byte order mark at the start of a stream.
     let rest = line.trim_start_matches('\u{FEFF}').strip_prefix("data")?;
     let rest = if rest.is_empty() { rest } else { rest.strip_prefix(':')? };
     Some(rest.strip_prefix(' ').unwrap_or(rest))
 }
 
-/// The lines of a text, and what ends each.
+/// Returns the lines of a text, each with its line end.
 fn lines(mut text: &str) -> impl Iterator<Item = (&str, &str)> {
     std::iter::from_fn(move || {
         if text.is_empty() {

@@ -1,33 +1,35 @@
-//! The words of an agent's errors, without its own ids: what a client may know by its handle alone is named by that.
+//! Redaction of agent ids in the texts of an agent's errors: each id is replaced by the handle that
+//! the client knows.
 //!
-//! Known are the ids that the exchange has named so far, in the request and in the answer; they are replaced in every string of the
-//! error, names of members included. What else looks like an id (a UUID) is nobody's to know and becomes "(an id)". Not here: ids that
-//! stand where A2A has ids (see `a2a::relay`).
+//! The ids that the exchange has named so far, in the request and in the response, are replaced in
+//! every string of the error, including member names. Other text that looks like an id (a UUID)
+//! becomes "(an id)". See also `a2a::translate` for the ids in their own members.
 
 use crate::jsonrpc::Text;
 
-/// Most ids of one exchange that are looked for; an error of an exchange with more is not passed on.
+/// Most ids of one exchange that are replaced; an error of an exchange with more is not forwarded.
 const MAX_SUBSTITUTIONS: usize = 256;
 
-/// Longest error that is looked through, in bytes.
+/// Longest error that is searched, in bytes.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// Ids from this length on are replaced wherever they stand; a shorter one could be a part of any word, and counts as a word only.
+/// Ids from this length on are replaced at any position; a shorter one could be part of a word, and
+/// is replaced only as a whole word.
 const TELLING: usize = 8;
 
-/// In the place of an id without a handle.
+/// Replacement for an id without a handle.
 const SOME_ID: &str = "(an id)";
 
-/// The ids that an exchange has named.
+/// Ids that an exchange has named.
 #[derive(Debug, Default)]
 pub(super) struct IdSubstitutions {
-    /// The agent's id, and what the client knows it by.
+    /// The agent's id, and the client's name for it.
     known: Vec<(String, String)>,
     is_full: bool,
 }
 
 impl IdSubstitutions {
-    /// Notes an id of the agent's, and what its client knows it by.
+    /// Records an id of the agent, and the client's name for it.
     pub(super) fn note(&mut self, id: &str, handle: &str) {
         if self.known.iter().any(|(known, _)| known == id) {
             return;
@@ -39,7 +41,7 @@ impl IdSubstitutions {
         }
     }
 
-    /// An error as its client may read it; `None` if it cannot be told what is in it.
+    /// Returns an error with all ids replaced; `None` if the ids in it cannot be determined.
     pub(super) fn redact(&self, error: &str) -> Option<String> {
         if self.is_full || error.len() > MAX_ERROR_BYTES {
             return None;
@@ -61,7 +63,7 @@ impl IdSubstitutions {
         Some(out)
     }
 
-    /// A text with other names in it; `None` if it stays.
+    /// Returns a text with the ids replaced; `None` if it stays the same.
     fn replaced(&self, text: &str) -> Option<String> {
         let mut out = String::with_capacity(text.len());
         let (mut rest, mut before, mut is_same) = (text, None, true);
@@ -76,7 +78,7 @@ impl IdSubstitutions {
         (!is_same).then_some(out)
     }
 
-    /// The id that a text begins with: its length, and what to write for it.
+    /// Returns the length of the id that a text begins with, and its replacement.
     fn at(&self, text: &str, before: Option<char>) -> Option<(usize, &str)> {
         let is_one = |(id, _): &&(String, String)| {
             let Some(after) = text.strip_prefix(id.as_str()) else { return false };
@@ -89,12 +91,12 @@ impl IdSubstitutions {
     }
 }
 
-/// Whether a character beside a word makes it a part of another one.
+/// Returns true if a character next to a word is part of that word.
 fn is_id_char(beside: Option<char>) -> bool {
     beside.is_some_and(|c| c.is_alphanumeric() || c == '-' || c == '_')
 }
 
-/// The length of the UUID that a text begins with, in either of its forms.
+/// Returns the length of the UUID that a text begins with, in either of its forms.
 fn uuid_at(text: &str, before: Option<char>) -> Option<usize> {
     let is_hex = |byte: &u8| byte.is_ascii_hexdigit();
     let long = text.as_bytes().get(..36).filter(|uuid| {
@@ -112,7 +114,7 @@ fn uuid_at(text: &str, before: Option<char>) -> Option<usize> {
     plain.map(|_| 32)
 }
 
-/// The length of the string of JSON that a text begins with, quotes included.
+/// Returns the length of the JSON string that a text begins with, including quotes.
 fn length_of(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

@@ -1,8 +1,10 @@
-//! Ids of tasks and contexts as an A2A client holds them: sealed handles of its own, the same that the MCP face gives it.
+//! Ids of tasks and contexts for A2A clients: sealed handles of the caller, the same as those of
+//! the MCP server.
 //!
-//! What opens for another caller, or not at all, reads like a task that is not there. Where nobody can prove who it is, ids stay as
-//! they are and none of this is used. In A2A 0.1 clients make ids themselves: there the agent gets handles in their place, so that no
-//! two callers can mean the same task. Not here: where ids stand (see `a2a::relay`).
+//! A handle that does not open for the caller looks like an unknown task. Without authentication
+//! ids stay as they are and this module is not used. In A2A 0.1 clients make ids themselves: the
+//! agent then gets handles instead, so that two callers can never mean the same task. See also
+//! `a2a::translate` for the positions of ids.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -23,12 +25,13 @@ pub(super) struct ExchangeIds<'a> {
     caller: Caller,
     agent: &'a str,
     dialect: Dialect,
-    /// The last id that was sealed of each kind, and its handle: the events of a stream name the same ones.
+    /// Last sealed id of each kind, with its handle: the events of a stream repeat the same ids.
     task: Option<(String, String)>,
     context: Option<(String, String)>,
-    /// The task that the request is about, and the handle that the client has of it: one of the MCP face may say more.
+    /// Task of the request, with the client's handle: a handle from the MCP server may hold more
+    /// data.
     asked: Option<(String, String)>,
-    /// All that were named.
+    /// All ids that were named.
     names: IdSubstitutions,
 }
 
@@ -53,12 +56,13 @@ impl<'a> ExchangeIds<'a> {
         }
     }
 
-    /// Params with the agent's ids in the place of handles, and the task that they are about. A list of the tasks of a conversation
-    /// that is none of this caller's is asked for as one that cannot be: it is empty in the agent's own words.
+    /// Returns params with the agent's ids instead of handles, and the task that they are about.
+    /// For a list in a conversation of another caller the id becomes a random one: the agent's
+    /// response is then an empty list.
     ///
     /// # Errors
     ///
-    /// [`Fault::UnknownTask`] for any other handle that is none of this caller's.
+    /// [`Fault::UnknownTask`] for any other handle that does not open for this caller.
     pub(super) fn open_task_id<'p>(
         &mut self,
         params: &'p str,
@@ -85,11 +89,11 @@ impl<'a> ExchangeIds<'a> {
         }
     }
 
-    /// A result with handles in the place of the agent's ids.
+    /// Returns a result with handles instead of the agent's ids.
     ///
     /// # Errors
     ///
-    /// [`Trouble::Misbehaved`], if it cannot be read: an id might be in it.
+    /// [`AgentFailure::ProtocolViolation`] if the result is not readable: an id might be in it.
     pub(super) fn seal_task_id<'r>(
         &mut self,
         result: &'r str,
@@ -100,35 +104,36 @@ impl<'a> ExchangeIds<'a> {
         spliced.map_err(|_| AgentFailure::ProtocolViolation("its answer cannot be read".into()))
     }
 
-    /// An error with handles in the place of the agent's ids that this exchange has named, and without others.
+    /// Returns an error with handles instead of the ids that this exchange has named, and without
+    /// other ids.
     ///
     /// # Errors
     ///
-    /// [`Trouble::Misbehaved`], if it cannot be looked through: an id might be in it.
+    /// [`AgentFailure::ProtocolViolation`] if the error cannot be searched: an id might be in it.
     pub(super) fn unnamed(&self, error: &str) -> Result<String, AgentFailure> {
         self.names
             .redact(error)
             .ok_or_else(|| AgentFailure::ProtocolViolation("its error cannot be read".into()))
     }
 
-    /// Whether they are of those who show nothing of themselves.
+    /// Returns true if the caller is anonymous.
     pub(super) fn is_anonymous(&self) -> bool {
         self.caller.is_anonymous()
     }
 
-    /// Whose they are.
+    /// Returns the name of the caller.
     pub(super) fn caller(&self) -> &str {
         self.caller.name()
     }
 
-    /// Where a list goes on, as the caller holds it.
+    /// Seals the position in a list for the caller.
     pub(super) fn page(&self, PageToken { at, token, before, total }: &PageToken) -> String {
         let total = total.map(|total| total.to_string()).unwrap_or_default();
         let payload = format!("{}{at}\0{before}\0{total}\0{token}", self.of_pages());
         self.sealer.seal(TokenPurpose::Cursor, self.caller.name(), payload.as_bytes())
     }
 
-    /// Where a list goes on, by what the caller holds.
+    /// Opens the position in a list from the caller's token.
     pub(super) fn place_of(&self, handle: &str) -> Option<PageToken> {
         let payload = self.sealer.open(TokenPurpose::Cursor, self.caller.name(), handle)?;
         let payload = String::from_utf8(payload.to_vec()).ok()?;
@@ -138,12 +143,12 @@ impl<'a> ExchangeIds<'a> {
         Some(PageToken { at, before, total, token: parts.next()?.to_owned() })
     }
 
-    /// Whether a task is one of the caller's. Those who are nobody have none in common.
+    /// Returns true if a task was shown to the caller. Anonymous callers share no tasks.
     pub(super) fn has(&self, task: &str) -> bool {
         !self.caller.is_anonymous() && self.handed.was_shown(self.pair(), task, Instant::now())
     }
 
-    /// How many tasks of the agent are the caller's.
+    /// Returns the number of the agent's tasks that were shown to the caller.
     pub(super) fn count(&self) -> usize {
         if self.caller.is_anonymous() { 0 } else { self.handed.count(self.pair()) }
     }
@@ -156,12 +161,12 @@ impl<'a> ExchangeIds<'a> {
         format!("a2a\0{}\0", self.agent)
     }
 
-    /// Notes what the caller knows an id of the agent's by, where that is no handle.
+    /// Records the caller's name for an id of the agent, where that is not a handle.
     pub(super) fn record_shown(&mut self, id: &str, name: &str) {
         self.names.note(id, name);
     }
 
-    /// What a handle of the caller's stands for.
+    /// Opens a handle of the caller.
     pub(super) fn open(&self, kind: IdKind, handle: &str) -> Option<String> {
         let (agent, id) = match kind {
             IdKind::Task | IdKind::Reference => {
@@ -189,7 +194,7 @@ impl<'a> ExchangeIds<'a> {
         }
     }
 
-    /// The handle of something of the agent's, which is the caller's from now on.
+    /// Returns the handle for an id of the agent, and records it as shown to the caller.
     pub(super) fn seal(&mut self, kind: IdKind, id: &str) -> String {
         let last = match kind {
             IdKind::Task => &self.task,
@@ -199,7 +204,8 @@ impl<'a> ExchangeIds<'a> {
         if let Some((_, handle)) = last.as_ref().filter(|(known, _)| known == id) {
             return handle.clone();
         }
-        // What the agent was given in the place of an id of the client's own is that again.
+        // If the agent got a handle instead of the client's own id, the client gets its own id
+        // again.
         let own = if self.dialect == Dialect::V0_1 { self.open(kind, id) } else { None };
         let asked = self.asked.as_ref().filter(|(known, _)| kind == IdKind::Task && known == id);
         let own = own.or_else(|| asked.map(|(_, handle)| handle.clone()));
@@ -208,7 +214,7 @@ impl<'a> ExchangeIds<'a> {
         let now = Some((id.to_owned(), handle.clone()));
         match kind {
             IdKind::Task => {
-                // Nothing but A2A 1.0 lists tasks.
+                // Only A2A 1.0 lists tasks.
                 if self.dialect == Dialect::V1 && !self.caller.is_anonymous() {
                     self.handed.note(self.pair(), id, Instant::now());
                 }

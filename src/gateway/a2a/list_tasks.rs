@@ -1,16 +1,22 @@
-//! `ListTasks` where ids are sealed: pages of the caller's own tasks, each filled from as many pages of the agent's as that takes.
+//! `ListTasks` with sealed ids: pages of the caller's own tasks, each filled from as many pages of
+//! the agent as necessary.
 //!
-//! An agent lists the tasks of all callers, since to it they are one. A page without those of others may be short or empty, and clients
-//! stop at an empty page: so the next ones are asked for until the page is full, nothing is left, or all that were ever shown to the
-//! caller are found. The questions for what is missing are as large as that, so that the agent's own tokens lead on and nothing is
-//! shown twice or lost between two pages. One request is at most [`MOST_QUESTIONS`] questions, so that nobody has the agent read out
-//! all it knows; only then a page may be short, and its token leads on. `totalSize` is the number of tasks that all pages hold together: for it
-//! the first request goes on counting with what is left of its questions, and the token carries what it found. Where that did not
-//! reach the end it is the number of tasks found so far: a number that holds, where an agent's own would tell of others.
+//! An agent lists the tasks of all callers, since all calls come from the gateway. A page without
+//! the tasks of others may be short or empty, and clients stop at an empty page. The gateway
+//! therefore requests further pages until the page is full, no page is left, or all tasks ever
+//! shown to the caller are found. Each further request asks for as many tasks as are missing, so
+//! that the agent's own tokens continue the list and no task is shown twice or lost between two
+//! pages. One client request leads to at most [`MAX_UPSTREAM_REQUESTS`] requests, so that no client
+//! makes the agent read out all its tasks; only then a page may be short, and its token continues
+//! the list. `totalSize` is the number of tasks on all pages together: the first request continues
+//! counting with its remaining requests, and the token carries the result. If the count did not
+//! reach the end, `totalSize` is the number of tasks found so far: a correct number, where the
+//! agent's own would reveal tasks of others.
 //!
-//! Of an agent with several endpoints each knows its own tasks and tokens: they are asked one after the other, whoever asks.
+//! If an agent has several endpoints, each knows its own tasks and tokens: they are requested one
+//! after the other, for all callers.
 //!
-//! Not here: whose a task is (see `handed`), the form of tokens (see `ids`), sealing what is found (see `answers`).
+//! See also `shown_tasks`, `ids` (tokens) and `response` (sealing).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,56 +39,56 @@ use crate::gateway::response::Headers;
 use crate::quota::AnswerRoom;
 use crate::transport::HttpClient;
 
-/// Most questions to the agent for one request.
+/// Most requests to the agent for one client request.
 const MAX_UPSTREAM_REQUESTS: usize = 10;
 
-/// Tasks on a page where nobody says how many.
+/// Tasks on a page if neither side sets a size.
 const USUAL_SIZE: usize = 50;
 
 /// Most tasks on a page of A2A.
 const LARGEST_SIZE: usize = 100;
 
-/// An answer of an agent's that is no stream, in its whole.
+/// Complete response of an agent, not a stream.
 pub(super) struct FullResponse {
     pub(super) status: StatusCode,
-    /// Those that its client gets.
+    /// Headers for the client.
     pub(super) headers: Headers,
     pub(super) body: Bytes,
 }
 
-/// Where a list goes on.
+/// Position in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PageToken {
-    /// The number of the endpoint.
+    /// Number of the endpoint.
     pub(super) at: usize,
-    /// The agent's own token of it; empty where that endpoint's list begins.
+    /// The agent's own token; empty at the beginning of that endpoint's list.
     pub(super) token: String,
-    /// How many tasks the pages before hold.
+    /// Number of tasks on the pages before.
     pub(super) before: usize,
-    /// How many all hold, if that is known.
+    /// Number of tasks on all pages, if it is known.
     pub(super) total: Option<usize>,
 }
 
-/// An agent, and the request that is to be put to it with other params.
+/// Agent, and the request that is repeated with other params.
 pub(super) struct TaskLister<'a> {
     pub(super) client: &'a HttpClient,
     pub(super) known: Arc<ResolvedAgent>,
     pub(super) call: &'a ProxiedRequest<'a>,
-    /// Whether all tasks are shown, and not the caller's only.
+    /// True if all tasks are shown, and not only the caller's.
     pub(super) shows_all: bool,
 }
 
-/// A page of the agent's.
+/// Page of the agent.
 struct UpstreamPage {
     members: RawObject,
     own: Vec<Box<RawValue>>,
-    /// The endpoint and the token of the next one; `None` if there is none.
+    /// Endpoint and token of the next page; `None` if there is none.
     next: Option<(usize, String)>,
-    /// What the answer holds before and after its result.
+    /// Text of the response before and after its result.
     around: (String, String),
 }
 
-/// What was asked so far.
+/// State of the requests so far.
 struct ListCursor<'a> {
     ids: &'a ExchangeIds<'a>,
     shows_all: bool,
@@ -90,17 +96,17 @@ struct ListCursor<'a> {
     /// Tasks on pages before this one.
     before: usize,
     own: Vec<Box<RawValue>>,
-    /// Tasks on pages after it, as far as they are counted.
+    /// Tasks on pages after this one, as far as they are counted.
     after: usize,
     next: Option<(usize, String)>,
     questions: usize,
 }
 
-/// Params of a list with the agent's own token in them, and where that is.
+/// Returns the params of a list with the agent's own token, and the position of that token.
 ///
 /// # Errors
 ///
-/// [`Fault::InvalidParams`] for a token that was not given to this caller.
+/// [`Fault::InvalidParams`] for a token that was not issued to this caller.
 fn opened(
     params: &str,
     endpoints: usize,
@@ -122,12 +128,13 @@ fn opened(
 }
 
 impl TaskLister<'_> {
-    /// Asks for a list. What the agent answers to the first question is the answer, but for the tasks in it; what is wrong with one
-    /// of the others is that in its place.
+    /// Requests a list. The agent's first response is the response for the client, with other
+    /// tasks; an error in a later response replaces it.
     ///
     /// # Errors
     ///
-    /// [`Fault::InvalidParams`] for a token that was not given to this caller; [`Trouble`], if no answer came, or none that can be read.
+    /// [`Fault::InvalidParams`] for a token that was not issued to this caller; [`AgentFailure`] if no
+    /// response came, or an unreadable one.
     pub(super) async fn list(
         &self,
         params: &str,
@@ -146,7 +153,7 @@ impl TaskLister<'_> {
         let shows_all = self.shows_all;
         let mut walk = ListCursor { ids, shows_all, params, before, own, after: 0, next, questions: 1 };
         let mut held = first.body.len();
-        // The bytes of all answers that the page is made of.
+        // Permit for the bytes of all responses that the page is made of.
         let mut kept = room.permit.clone();
         while walk.own.len() < size && held <= room.limit {
             kept.absorb_all(&mut room.permit);
@@ -178,7 +185,8 @@ impl TaskLister<'_> {
         Ok(FullResponse { body, ..first })
     }
 
-    /// Counts the tasks of the pages after this one, as far as the questions last. Without an answer there is nothing to count.
+    /// Counts the tasks of the pages after this one, within the remaining requests. Stops at the
+    /// first response without a list.
     async fn count(&self, walk: &mut ListCursor<'_>, room: &mut AnswerRoom) {
         walk.params.insert_or_replace("includeArtifacts", &false);
         walk.params.insert_or_replace("historyLength", &0);
@@ -200,7 +208,7 @@ impl TaskLister<'_> {
         UpstreamPage::read(answer, (at, self.known.endpoints()), is_own)
     }
 
-    /// The answer to one question, as JSON-RPC has it.
+    /// Sends one request, and returns the response in the form of JSON-RPC.
     async fn ask(&self, at: usize, params: &RawObject, room: &mut AnswerRoom) -> Result<FullResponse, Stop> {
         let written = self.call.encode(Some(params.written().get()))?;
         let at = Some(at).filter(|_| self.known.endpoints() > 1);
@@ -228,7 +236,8 @@ impl ListCursor<'_> {
         self.next.is_none() || (!self.shows_all && has_all())
     }
 
-    /// Makes params of the next question, for so many tasks, and says which endpoint it is for; `None` if none is left.
+    /// Sets the params of the next request for `size` tasks, and returns its endpoint; `None` if
+    /// there is none.
     fn goes_on_for(&mut self, size: usize) -> Option<usize> {
         if self.is_over() || self.questions >= MAX_UPSTREAM_REQUESTS {
             return None;
@@ -243,7 +252,7 @@ impl ListCursor<'_> {
 }
 
 impl UpstreamPage {
-    /// Reads an answer; `None` if it is none that holds a list: it is judged like any other then.
+    /// Parses a response; `None` if it holds no list: it is then handled like any other response.
     fn read(
         answer: &FullResponse,
         (at, endpoints): (usize, usize),
@@ -275,7 +284,7 @@ impl UpstreamPage {
     }
 }
 
-/// The tasks of a page that are the caller's.
+/// Returns the tasks of a page that belong to the caller.
 fn filter_own(page: &RawObject, is_own: impl Fn(&str) -> bool) -> Option<Vec<Box<RawValue>>> {
     #[derive(Deserialize)]
     struct TaskName<'a> {

@@ -1,25 +1,27 @@
-//! The names of members in what a client sends: which of those that count are there, and which only look like one.
+//! Check of the member names in a client's request: which significant members are present, and
+//! which names only resemble one.
 //!
-//! Some servers take a member by its name in any letters (`ID`, `taſkId`), so that it would mean something to them and nothing to who
-//! judges the request: ids, tenants and addresses would pass unseen. Such a request is refused. Not here: what the members mean
-//! (see `a2a::relay`, `hooks`), names that come twice (see `members`).
+//! Some servers match member names in any case (`ID`, `taſkId`), so such a name would have a
+//! meaning for the agent and none for the gateway's checks: ids, tenants and URLs would pass
+//! unseen. Such a request is rejected. See also `webhook_urls`, and `json_object` for duplicate
+//! names.
 
 use super::webhook_urls;
 use crate::jsonrpc::{Scan, each_name};
 
-/// Names, and how they read in letters of one case, without what joins words.
+/// Member names, and their folded forms: in one case and without separators.
 struct MemberNames {
     names: &'static [&'static str],
     folded: &'static [&'static str],
 }
 
-/// The names of the envelope.
+/// Names of the envelope.
 const ENVELOPE: MemberNames = MemberNames {
     names: &["jsonrpc", "id", "method", "params"],
     folded: &["jsonrpc", "id", "method", "params"],
 };
 
-/// The names in params by which something is judged or replaced.
+/// Names in params that the gateway checks or replaces.
 const JUDGED: MemberNames = MemberNames {
     names: &[
         "id",
@@ -66,27 +68,27 @@ const JUDGED: MemberNames = MemberNames {
     ],
 };
 
-/// What is in these is nobody's but the agent's.
+/// Members with free content, which only the agent interprets.
 const FREE: [&str; 2] = ["metadata", "data"];
 
-/// What the names in params say of them, so that what is not there need not be looked for.
+/// Facts about the member names in params, so that absent members need no search.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ParamMembers {
-    /// What is wrong with the first name that only looks like one that counts, or with what stands before it.
+    /// Error for the first name that only resembles a significant one, or for the text before it.
     pub(super) odd: Option<String>,
-    /// Whether there may be a place to push to, or something about one.
+    /// True if there may be a webhook, or a request about one.
     pub(super) pushes: bool,
-    /// Whether there may be a tenant.
+    /// True if there may be a tenant.
     pub(super) tenant: bool,
 }
 
 impl ParamMembers {
-    /// Those in these params, which have been read before.
+    /// Collects the facts from these params, which have been parsed before.
     pub(super) fn of(params: Option<&str>) -> Self {
         let mut found = Self::default();
         each_name(params.unwrap_or_default(), |name| {
             if JUDGED.is_like(name.as_str()) {
-                // What follows has not been looked at.
+                // The rest is not scanned.
                 found = Self { odd: Some(ambiguous_member(name.as_str())), pushes: true, tenant: true };
                 return Scan::NoMore;
             }
@@ -109,7 +111,7 @@ impl ParamMembers {
     }
 }
 
-/// What is wrong with the name of a member that JSON-RPC does not know, if it only looks like one of JSON-RPC.
+/// Returns the error for a member name that only resembles one of JSON-RPC.
 pub(super) fn ambiguous_envelope_member(name: &str) -> Option<String> {
     ENVELOPE.is_like(name).then(|| ambiguous_member(name))
 }
@@ -119,14 +121,14 @@ fn ambiguous_member(name: &str) -> String {
 }
 
 impl MemberNames {
-    /// Whether a name reads like one of these, but is none of them.
+    /// Returns true if a name resembles one of these, but is none of them.
     fn is_like(&self, name: &str) -> bool {
-        // The longest that counts has 29 letters, of two bytes or three at worst.
+        // The longest name has 29 letters, of two or three bytes at worst.
         if name.len() > 96 {
             return false;
         }
         if name.bytes().all(|byte| byte.is_ascii() && byte != b'_') {
-            // Most read like none of them: then they are not compared with all again.
+            // Most names resemble none: those need no second comparison.
             let reads_like = self.folded.iter().any(|known| known.eq_ignore_ascii_case(name));
             return reads_like && !self.names.contains(&name);
         }
@@ -134,7 +136,7 @@ impl MemberNames {
     }
 }
 
-/// A name in letters of one case, without what joins words.
+/// Returns a name in one case, without separators.
 fn folded(name: &str) -> String {
     let letters = name.chars().filter(|c| *c != '_');
     letters.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()

@@ -1,8 +1,9 @@
-//! The A2A face: an agent itself, for A2A clients, behind the gateway's own door.
+//! The A2A server: each agent for A2A clients, under its own route of the gateway.
 //!
-//! Who may come in is decided as at the MCP face; the agent's credentials, limits and metrics are the same. Between a client and an
-//! agent of one version all goes through as it is, but for ids (see `ids`) and cards (see `card`); else it is translated (see
-//! `translation`). Not here: the way to the agent (see `agents`).
+//! Authentication is the same as for MCP; so are the agent's credentials, limits and metrics.
+//! Between a client and an agent of one version requests and responses stay as they are, except for
+//! ids (see `ids`) and cards (see `card`); otherwise they are translated (see `translate`). Out of
+//! scope: the calls to the agent (see `agents`).
 
 mod boundary;
 mod card;
@@ -68,27 +69,27 @@ pub(super) use client_ids::ClientIdMap;
 pub(super) use push_forward::WebhookForwarder;
 pub(super) use shown_tasks::{ShownTasks, ShownTasksLimits};
 
-/// What says the version of a request or an answer.
+/// Header with the version of a request or a response.
 static VERSION: HeaderName = HeaderName::from_static("a2a-version");
-/// What names extensions, in 1.0 and before.
+/// Headers that name extensions, in 1.0 and before.
 static EXTENSIONS: [HeaderName; 2] =
     [HeaderName::from_static("a2a-extensions"), HeaderName::from_static("x-a2a-extensions")];
 
-/// Where cards are.
+/// Paths of cards.
 const CARDS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
-/// Who is told why a JSON-RPC request is refused, and in which words.
+/// Id, dialect and operation for the error response to a JSON-RPC request.
 struct ErrorTarget {
     id: Option<Id>,
     client: Dialect,
-    /// What is asked for, if that is known.
+    /// Operation of the request, if it is known.
     wanted: Option<Operation>,
 }
 
-/// An A2A client before an agent.
+/// Scope of a request to one agent: its route, its authentication and the agent.
 struct AgentScope<'a> {
     door: Route<'a>,
-    /// What callers must show here.
+    /// Authentication that callers need here.
     require: &'a Require,
     agent: Arc<Agent>,
 }
@@ -130,7 +131,7 @@ impl Inner {
         }
     }
 
-    /// Answers a JSON-RPC request.
+    /// Handles a JSON-RPC request.
     async fn serve_rpc(
         &self,
         http: &mut Session,
@@ -150,12 +151,12 @@ impl Inner {
         let body = said.rpc(addressee.id.as_ref(), addressee.client);
         let is_event = said.wire.status.is_success() && wants_events(addressee.client, addressee.wanted);
         let body = if is_event { one_event(&body) } else { (JSON, body.into()) };
-        // Boxed: what is rare must not make every call larger.
+        // Boxed: a rare case must not make every call larger.
         let told = Box::pin(write(http, said.wire.status, refusal.headers(said.wire.status), body));
         told.await.map_err(Err)
     }
 
-    /// Answers a JSON-RPC request, or says who is to be told why not.
+    /// Handles a JSON-RPC request, or returns the error and its target.
     async fn answer_rpc(
         &self,
         http: &mut Session,
@@ -188,7 +189,7 @@ impl Inner {
         called.map_err(|stop| (stop, addressee(client, operation)))
     }
 
-    /// What a client speaks and what it asks for; `None`: a method of an extension.
+    /// Returns the client's dialect and the operation; `None` for a method of an extension.
     fn detect_version(
         &self,
         version: Option<&str>,
@@ -204,7 +205,8 @@ impl Inner {
         })
     }
 
-    /// Whether a task of an agent of A2A 0.1 has its name from the gateway.
+    /// Returns true if the gateway made the id of a task, at an agent of A2A 0.1, for a client of a
+    /// newer version.
     fn is_client_generated(&self, caller: &str, task: &str) -> bool {
         if self.require.of.is_empty() {
             return is_made(task);
@@ -212,7 +214,7 @@ impl Inner {
         TaskRef::open(&self.sealer, caller, task).is_some_and(|of| is_made(of.task.as_str()))
     }
 
-    /// Notes how an exchange ends that its agent does not end well.
+    /// Records the outcome of an exchange that ends with an error.
     fn record_operation(&self, exchange: &mut AccessRecord, refusal: &A2aError) {
         match refusal {
             A2aError::Fault(fault) => exchange.record_rejection(fault, &self.metrics),
@@ -229,14 +231,14 @@ impl Inner {
     }
 }
 
-/// What a client says of its version.
+/// Returns the version that a client names.
 fn version(request: &RequestHeader) -> Option<&str> {
     request.headers.get(&VERSION)?.to_str().ok()
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Answers with what is known already.
+/// Sends a complete response.
 async fn write(
     http: &mut Session,
     status: StatusCode,

@@ -1,12 +1,12 @@
-//! What the operations of A2A are to the rest of the gateway: how they are counted, and what settings apply to them.
+//! A2A operations as metrics labels and as settings of an agent.
 //!
-//! Not here: their names in each version (see `a2a::relay`), carrying them out.
+//! See also `a2a::translate` for their names in each version.
 
 use crate::a2a::translate::Operation;
 use crate::config::AgentMethod;
 use crate::telemetry::label::Method as Label;
 
-/// How an operation is counted; rules call it by the same name, that of 1.0.
+/// Returns the metrics label of an operation; rules use the same name, that of 1.0.
 pub(super) fn label(operation: Operation) -> Label {
     match operation {
         Operation::Send => Label::SendMessage,
@@ -23,7 +23,7 @@ pub(super) fn label(operation: Operation) -> Label {
     }
 }
 
-/// What an operation is to the settings of an agent.
+/// Returns the method of an operation in the settings of an agent.
 pub(super) fn agent_method(operation: Operation) -> AgentMethod {
     match operation {
         Operation::Send => AgentMethod::Send,
@@ -40,7 +40,7 @@ pub(super) fn agent_method(operation: Operation) -> AgentMethod {
     }
 }
 
-/// Whether an operation is about where an agent pushes.
+/// Returns true if an operation is about webhooks.
 pub(super) fn is_push(operation: Operation) -> bool {
     matches!(operation, Operation::SetPush | Operation::GetPush | Operation::ListPush | Operation::DeletePush)
 }

@@ -1,7 +1,8 @@
-//! What goes to the agent: what a client asks, in the agent's version and binding, about the agent's own ids.
+//! Outgoing request: the client's request in the agent's version and binding, with the agent's own
+//! ids.
 //!
-//! Of one version it goes as it came, with other ids at most. Not here: reading it (see `asked`, `rest`), whether it may be asked (see
-//! `calling`), the answer (see `answers`).
+//! If client and agent have the same version, at most the ids change. See also `request` and `rest`
+//! (parsing), `proxy` (authorization) and `response`.
 
 use std::borrow::Cow;
 
@@ -23,32 +24,32 @@ use crate::a2a::{Binding, BoundRequest, Dialect};
 use crate::fault::Fault;
 use crate::gateway::json_object::RawObject;
 
-/// What a client reads in the place of what is told to its agent alone.
+/// Text that replaces a webhook credential in errors; only the agent may see the credential.
 const HOOK: &str = "(a webhook)";
 
-/// Fewest bytes of a name that nobody guesses: those of a UUID without its dashes.
+/// Fewest bytes of an unguessable id: those of a UUID without dashes.
 const UNGUESSED: usize = 32;
 
-/// A request on its way.
+/// Request for the agent.
 pub(super) struct OutgoingRequest<'a> {
-    /// The requests, of which the first that the agent has a route for counts.
+    /// Alternatives of the request; the first one counts for which the agent has a route.
     pub(super) written: Vec<BoundRequest>,
-    /// The task that it is about, by the agent's id.
+    /// The task of the request, by the agent's id.
     pub(super) task: Option<String>,
-    /// `None`: the client speaks the agent's version.
+    /// `None` if the client speaks the agent's version.
     pub(super) translation: Option<ExchangeTranslation<'a>>,
-    /// Whether the answer is what JSON-RPC has in an envelope.
+    /// True if the response is a bare result, without the JSON-RPC envelope.
     pub(super) is_bare: bool,
-    /// The params of a list that is made of several of the agent's (see `listing`).
+    /// Params of a list that is assembled from several requests (see `list_tasks`).
     pub(super) list: Option<String>,
 }
 
 impl<'c> ProxiedRequest<'c> {
-    /// Writes it for the agent.
+    /// Builds the request for the agent.
     ///
     /// # Errors
     ///
-    /// Why it cannot be asked.
+    /// [`Stop`] with the reason for which the request is not possible.
     pub(super) fn build<'a>(
         &self,
         ids: Option<&mut ExchangeIds<'_>>,
@@ -78,7 +79,7 @@ impl<'c> ProxiedRequest<'c> {
                     self.operation == Some(Operation::List) && (ids.is_some() || self.known.endpoints() > 1);
                 let (params, task) = self.params(ids, pushing)?;
                 let list = is_list.then(|| params.as_deref().unwrap_or("{}").to_owned());
-                // What a list asks for is written question by question.
+                // The requests of a list are encoded one by one.
                 let written = if is_list { Vec::new() } else { self.encode(params.as_deref())? };
                 Ok(OutgoingRequest { written, task, translation: None, is_bare: self.is_http_json(), list })
             }
@@ -116,11 +117,11 @@ impl<'c> ProxiedRequest<'c> {
         Ok(OutgoingRequest { written, task, translation, is_bare: self.is_http_json(), list: None })
     }
 
-    /// With these params, in the agent's version.
+    /// Encodes the request with these params, in the agent's version.
     ///
     /// # Errors
     ///
-    /// Why it cannot be asked.
+    /// [`Stop`] with the reason for which the request is not possible.
     pub(super) fn encode(&self, params: Option<&str>) -> Result<Vec<BoundRequest>, Stop> {
         if self.is_http_json() {
             let operation = self.operation.ok_or(A2aError::NoMethods)?;
@@ -136,7 +137,7 @@ impl<'c> ProxiedRequest<'c> {
         Ok(vec![body.into()])
     }
 
-    /// Params of the agent's version as the agent gets them, and the task that they are about.
+    /// Returns the params for an agent with the client's version, and the task that they are about.
     fn params(
         &self,
         ids: Option<&mut ExchangeIds<'_>>,
@@ -157,7 +158,7 @@ impl<'c> ProxiedRequest<'c> {
             return Ok((params, None));
         };
         let Some(ids) = ids else {
-            // Only where it matters which endpoint is asked.
+            // Needed only to select an endpoint.
             let task = if self.known.endpoints() > 1 { task_of(text, (dialect, operation)) } else { None };
             return Ok((params, task));
         };
@@ -175,7 +176,8 @@ impl<'c> ProxiedRequest<'c> {
         Ok((opened.map(Cow::Owned).or(params), task))
     }
 
-    /// Refuses what names no task or says nothing where a webhook goes along: what is wrong with it is not for the agent to repeat.
+    /// Rejects a request with a webhook that has no task id or no message: the agent's error text
+    /// could repeat the credential.
     fn check_push(&self, params: &str, task: Option<&str>) -> Result<(), Fault> {
         let is_about_task = self.operation.is_some_and(is_push);
         if is_about_task && task.is_none_or(str::is_empty) {
@@ -188,8 +190,8 @@ impl<'c> ProxiedRequest<'c> {
         Ok(())
     }
 
-    /// Refuses names of tasks and sessions that clients of A2A 0.1 make, where somebody else might make the same one and be taken for
-    /// the same: all those who show nothing of themselves are one.
+    /// Rejects guessable ids of tasks and sessions from anonymous clients of A2A 0.1: all anonymous
+    /// clients are one caller, and another client could choose the same id.
     fn check_ids(&self, ids: Option<&ExchangeIds<'_>>) -> Result<(), Fault> {
         let (Some(operation), Some(params)) = (self.operation, self.asked.params) else { return Ok(()) };
         if self.client != Dialect::V0_1 || !ids.is_some_and(ExchangeIds::is_anonymous) {
@@ -205,24 +207,25 @@ impl<'c> ProxiedRequest<'c> {
         }
     }
 
-    /// What the params say of the tenant: in HTTP+JSON the path does.
+    /// Returns the tenant for the params; in HTTP+JSON it is part of the path.
     fn tenant(&self) -> Option<&str> {
         self.known.interface.tenant.as_deref().filter(|_| !self.is_http_json())
     }
 
-    /// Whether it is called by HTTP+JSON.
+    /// Returns true if the agent is called by HTTP+JSON.
     pub(super) fn is_http_json(&self) -> bool {
         self.known.interface.binding == Binding::HttpJson
     }
 
-    /// Whether it is about webhooks, or comes with one.
+    /// Returns true if the request is about webhooks, or contains one.
     pub(super) fn has_push(&self) -> bool {
         let is_about_push = self.operation.is_some_and(is_push);
         is_about_push
             || self.spelling.pushes && self.asked.params.is_some_and(|params| has_push(params.get()))
     }
 
-    /// The request for the extended card of an agent of A2A 0.2, which has no method for it.
+    /// Returns the request for the extended card of an agent of A2A 0.2, which has no method for
+    /// it.
     fn extended_card_of_0_2(&self) -> Option<BoundRequest> {
         let version = self.known.interface.version.as_deref().unwrap_or_default();
         let is_so = self.operation == Some(Operation::ExtendedCard)

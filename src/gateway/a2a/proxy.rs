@@ -1,6 +1,7 @@
-//! One request of an A2A client: whether it may, what goes on to the agent, and how the answer comes back.
+//! Proxied request of an A2A client: authorization, the request to the agent, and its
+//! response.
 //!
-//! Not here: reading it (see `asked`, `rest`), what becomes of answers (see `answers`), of their bytes (see `passing`).
+//! See also `request` and `rest` (parsing), `response` (content) and `stream_body` (bytes).
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -39,26 +40,26 @@ use crate::gateway::response::wait_for_disconnect;
 use crate::quota::AnswerRoom;
 use crate::telemetry::label::Method as Label;
 
-/// Most extensions of a request that are looked at; no more are named to an agent.
+/// Most extensions of a request that are read and forwarded to an agent.
 const MOST_EXTENSIONS: usize = 32;
 
-/// A request for an agent.
+/// Request for an agent.
 pub(super) struct ProxiedRequest<'a> {
     pub(super) visit: &'a AgentScope<'a>,
     pub(super) known: Arc<ResolvedAgent>,
     pub(super) binding: ClientBinding,
-    /// What the client speaks.
+    /// Dialect of the client.
     pub(super) client: Dialect,
-    /// `None`: a method of an extension.
+    /// `None` for a method of an extension.
     pub(super) operation: Option<Operation>,
     pub(super) asked: &'a JsonRpcRequest<'a>,
-    /// The body that it came in, if that is JSON-RPC.
+    /// Body of the request, if the binding is JSON-RPC.
     pub(super) body: Option<&'a Bytes>,
-    /// What the names in its params say; of a method of an extension they say nothing.
+    /// Facts about the member names in the params; empty for a method of an extension.
     pub(super) spelling: ParamMembers,
 }
 
-/// What a call uses while it lasts.
+/// Permits of a call while it lasts.
 struct CallPermits {
     _caller: Option<QuotaPermit>,
     _all: OwnedSemaphorePermit,
@@ -66,25 +67,26 @@ struct CallPermits {
 }
 
 impl ProxiedRequest<'_> {
-    /// What the agent speaks.
+    /// Returns the dialect of the agent.
     pub(super) fn dialect(&self) -> Dialect {
         self.known.interface.dialect
     }
 
-    /// Whether the client is to be told first how a task stands, which the agent does not do: A2A 1.0 begins every stream so.
+    /// Returns true if the gateway must begin the stream with the task, as A2A 1.0 requires,
+    /// because the agent does not.
     fn wants_task_first(&self) -> bool {
         let is_older = self.client == Dialect::V1 && self.dialect() != Dialect::V1;
         is_older && self.operation == Some(Operation::Subscribe)
     }
 }
 
-/// Returns whether the answer to an operation is a card, which the gateway writes anew.
+/// Returns true if the response to an operation is a card, which the gateway rewrites.
 fn shows_card(operation: Option<Operation>) -> bool {
     operation == Some(Operation::ExtendedCard)
 }
 
 impl Inner {
-    /// Puts a request to the agent, and passes its answer on.
+    /// Sends a request to the agent, and forwards its response.
     pub(super) async fn proxy(
         &self,
         http: &mut Session,
@@ -128,7 +130,7 @@ impl Inner {
                 let ids = self.ids_of(exchange, &call);
                 let lister =
                     TaskLister { client: &self.client, known, call: &call, shows_all: answers.ids.is_none() };
-                // Boxed: what few calls do must not make all of them larger.
+                // Boxed: a rare path must not make every call larger.
                 let mut listed = Box::pin(lister.list(&params, &ids, &mut room));
                 let whole = unless_client_gone(http, listed.as_mut()).await?;
                 drop(listed);
@@ -150,7 +152,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The webhooks of the caller, if the request is about any and ids are sealed.
+    /// Returns the webhook rewriter of the caller, if the request is about webhooks and ids are
+    /// sealed.
     fn webhooks<'a>(
         &'a self,
         call: &ProxiedRequest<'a>,
@@ -161,7 +164,8 @@ impl Inner {
         webhooks.map(Some).ok_or(A2aError::NoPush)
     }
 
-    /// Asks, and passes the answer on. Says what broke it off after it had begun.
+    /// Sends the request, and forwards the response. Returns a failure that interrupted the
+    /// response after it had begun.
     async fn send_to_agent(
         &self,
         http: &mut Session,
@@ -171,7 +175,7 @@ impl Inner {
     ) -> Result<Option<AgentFailure>, Stop> {
         if let Some(task) = asking.task.as_deref().filter(|_| call.wants_task_first()) {
             let mut looked = Box::pin(look(&self.client, &known, task, room));
-            // If it cannot be had, the agent says so in a moment.
+            // If the task cannot be fetched, the response to the request itself has the reason.
             if let Ok(task) = unless_client_gone(http, looked.as_mut()).await? {
                 answers.begin(task, call.dialect());
             }
@@ -180,7 +184,7 @@ impl Inner {
         self.forward_response(http, call.visit, (passed, room), answers).await
     }
 
-    /// Waits for something of an agent's for as long as the client is there and the process does not end.
+    /// Waits for a future of the agent while the client is connected and the process does not end.
     async fn before_the_end<T>(
         &self,
         http: &mut Session,
@@ -193,7 +197,7 @@ impl Inner {
         }
     }
 
-    /// Passes an answer on. Says what broke it off after it had begun.
+    /// Forwards a response. Returns a failure that interrupted it after it had begun.
     async fn forward_response(
         &self,
         http: &mut Session,
@@ -219,19 +223,20 @@ impl Inner {
         respond_error(http, (FullResponse { status, headers, body }, room), answers).await
     }
 
-    /// Refuses a request that has an agent push to a place that only somebody inside can reach.
+    /// Rejects a request with a webhook URL that leads into a network of the operator without
+    /// permission.
     async fn check_hooks(&self, agent: &str, all: Vec<String>) -> Result<(), A2aError> {
         for url in all {
             let uri: Uri = url.parse().map_err(|_| A2aError::BadPush("it is no URL".to_owned()))?;
             let Err(why) = is_allowed(&uri, &self.settings.outbound.webhooks).await else { continue };
-            tracing::info!(agent, why, "a place to push to is refused");
+            tracing::info!(agent, error = why, "rejected webhook url");
             let https = if self.settings.outbound.webhooks.http { "" } else { "https " };
             return Err(A2aError::BadPush(format!("it is no {https}address that agents may push to")));
         }
         Ok(())
     }
 
-    /// The ids of the caller; `None` where nobody can prove who it is, so that they are nobody's.
+    /// Returns the ids of the caller; `None` without authentication, where ids are not sealed.
     fn ids<'a>(&'a self, exchange: &AccessRecord, call: &ProxiedRequest<'a>) -> Option<ExchangeIds<'a>> {
         (!self.require.of.is_empty()).then(|| self.ids_of(exchange, call))
     }
@@ -241,7 +246,7 @@ impl Inner {
         ExchangeIds::new(&self.sealer, &self.handed, exchange.caller.clone(), agent)
     }
 
-    /// Lets a caller use an operation, or a method of an extension, or not.
+    /// Authorizes an operation, or a method of an extension.
     fn permit_call(&self, exchange: &AccessRecord, call: &ProxiedRequest<'_>) -> Result<(), Fault> {
         let (visit, method) = (call.visit, call.asked.method.as_str());
         let who = (&exchange.caller, visit.door);
@@ -255,7 +260,7 @@ impl Inner {
         }
     }
 
-    /// Room for one more call, or one more stream that may never end.
+    /// Acquires the permits for one more call, or for one more stream without an end.
     async fn acquire_permits(
         &self,
         http: &mut Session,
@@ -277,7 +282,7 @@ impl Inner {
     }
 }
 
-/// The places that a request has an agent push to.
+/// Returns the webhook URLs of a request.
 fn check_webhook_targets(call: &ProxiedRequest<'_>) -> Result<Vec<String>, A2aError> {
     match call.operation.zip(call.asked.params).filter(|_| call.spelling.pushes) {
         Some((operation, params)) if operation.version_of() || operation == Operation::SetPush => {
@@ -287,9 +292,10 @@ fn check_webhook_targets(call: &ProxiedRequest<'_>) -> Result<Vec<String>, A2aEr
     }
 }
 
-/// The agent, told of the extensions that its client names besides those that the operator does.
+/// Returns the agent with the extensions that the client names in addition to those of the
+/// operator.
 fn activated_extensions(call: &ProxiedRequest<'_>, headers: &HeaderMap) -> Arc<ResolvedAgent> {
-    // As nearly always.
+    // The usual case.
     if !headers.keys().any(|name| EXTENSIONS.contains(name)) {
         return call.known.clone();
     }
@@ -305,7 +311,7 @@ fn activated_extensions(call: &ProxiedRequest<'_>, headers: &HeaderMap) -> Arc<R
     if all.len() == own.len() { call.known.clone() } else { call.known.clone().naming(&all) }
 }
 
-/// Answers with the whole of what an agent said.
+/// Responds with a complete response of the agent.
 async fn respond_error(
     http: &mut Session,
     (whole, room): (FullResponse, &mut AnswerRoom),
@@ -315,7 +321,7 @@ async fn respond_error(
     let text = str::from_utf8(&body)
         .map_err(|_| AgentFailure::ProtocolViolation("its answer is not UTF-8".into()))?;
     let (status, text) = answers.answer(text, status)?;
-    // It is held once while the client reads it.
+    // Dropped, so that the body is in memory once while the client reads it.
     drop(body);
     room.permit.set(text.len()).map_err(AgentFailure::from)?;
     write(http, status, headers, answers.body(status, text)).await?;

@@ -1,9 +1,10 @@
-//! What becomes of the webhooks of clients whose ids are sealed: the agent gets an address of the gateway's in the place of the
-//! client's own, and the client sees its own again.
+//! Rewriting of webhooks for clients with sealed ids: the agent gets a URL of the gateway instead
+//! of the client's own, and the client sees its own again.
 //!
-//! Both in the words of the client's version. All that the gateway needs to pass a push on is in its address (see
-//! `seal::WebhookTicket`), so nothing is kept here. A registration that does not open for this caller at this agent is not its own
-//! and not to be seen. Not here: whether a webhook may be called (see `places`), what is pushed (see `forwarding`).
+//! Both in the form of the client's version. The URL holds all data that the gateway needs to
+//! forward a push (see `seal::WebhookTicket`), so no state is kept here. A registration that does
+//! not open for this caller at this agent belongs to another caller and is hidden. See also
+//! `webhook_targets` (the policy) and `push_forward` (the pushes).
 
 use std::borrow::Cow;
 
@@ -23,26 +24,27 @@ use crate::gateway::route::PUSH;
 use crate::jsonrpc::Id;
 use crate::seal::{MAX_WEBHOOK_URL, Sealer, TaskRef, WebhookAuthentication, WebhookTicket};
 
-/// The webhooks of one caller at one agent.
+/// Rewriter of the webhooks of one caller at one agent.
 pub(super) struct WebhookRewriter<'a> {
     sealer: &'a Sealer,
-    /// What the addresses of the gateway begin with.
+    /// Prefix of the gateway's push URLs.
     base: String,
     caller: String,
     agent: &'a str,
-    /// What the client speaks.
+    /// Dialect of the client.
     dialect: Dialect,
-    /// The addresses and the proofs that were made, which are for the agent alone.
+    /// Tokens and credentials that were generated here, which only the agent may see.
     made: Vec<String>,
 }
 
 impl Inner {
-    /// Whether what an agent pushes can be passed on to clients.
+    /// Returns true if pushes of an agent can be forwarded to clients.
     pub(super) fn passes_pushes(&self, agent: &Agent) -> bool {
         self.settings.push.enabled && self.settings.public_url.is_some() && agent.settings.push
     }
 
-    /// The webhooks of a caller who speaks `dialect`, where what an agent pushes can be passed on to clients.
+    /// Returns the webhook rewriter for a caller that speaks `dialect`, if pushes of the agent can
+    /// be forwarded.
     pub(super) fn pushing<'a>(
         &'a self,
         caller: &str,
@@ -57,12 +59,12 @@ impl Inner {
 }
 
 impl WebhookRewriter<'_> {
-    /// Params, as the client wrote them, with addresses of the gateway in the place of its own. `task` is the agent's id of the task
-    /// that they are about, if it is known.
+    /// Returns the client's params with URLs of the gateway instead of its webhooks. `task` is the
+    /// agent's id of the task that they are about, if it is known.
     ///
     /// # Errors
     ///
-    /// [`Refusal::BadPush`], if a registration cannot be read or is too long.
+    /// [`A2aError::BadPush`] if a registration is not readable or too long.
     pub(super) fn routed(
         &mut self,
         params: &str,
@@ -89,7 +91,8 @@ impl WebhookRewriter<'_> {
         Ok(params.written().get().to_owned())
     }
 
-    /// A JSON-RPC response about registrations as the client may see it; `None` if it stays as it is.
+    /// Returns a JSON-RPC response about registrations in the form for the client; `None` if it
+    /// stays as it is.
     pub(super) fn answered(&self, response: &str, id: &Id, operation: Option<Operation>) -> Option<String> {
         let operation = operation.filter(|operation| shows_webhooks(*operation))?;
         let misbehaved = |what: &str| A2aError::Trouble(AgentFailure::ProtocolViolation(what.to_owned()));
@@ -112,8 +115,8 @@ impl WebhookRewriter<'_> {
         String::from_utf8(refusal.to_json(self.agent).rpc(Some(id), self.dialect)).ok()
     }
 
-    /// The result of an operation, in the client's version, with the client's own webhooks in the place of the gateway's and without
-    /// those of others; `None` if it is one of another.
+    /// Returns the result of an operation, in the client's version, with the client's own webhooks
+    /// and without those of others; `None` if the result is a registration of another caller.
     pub(super) fn restored<'r>(&self, result: &'r str, operation: Operation) -> Option<Cow<'r, str>> {
         if operation == Operation::ListPush {
             return self.restored_list(result).map(Cow::Owned);
@@ -124,11 +127,11 @@ impl WebhookRewriter<'_> {
         let mut registration = RawObject::read(result)?;
         self.restore(&mut registration)?;
         let written = registration.written();
-        // An address of the gateway's that is left is nobody's to see.
+        // A remaining URL of the gateway must not be shown to a client.
         (!self.is_told(written.get())).then(|| Cow::Owned(written.get().to_owned()))
     }
 
-    /// Whether an address of the gateway's stands in a text.
+    /// Returns true if a text contains a URL of the gateway.
     fn is_told(&self, text: &str) -> bool {
         text.contains(&self.base)
     }
@@ -149,7 +152,7 @@ impl WebhookRewriter<'_> {
         }
         let mut page = RawObject::default();
         let given_page = RawObject::read(result)?;
-        // What else there is might be a registration.
+        // Other members might hold a registration.
         if let Some(all) = public_config(&given_page, "configs") {
             page.insert_or_replace("configs", &own(all)?);
         }
@@ -159,12 +162,12 @@ impl WebhookRewriter<'_> {
         Some(page.written().get().to_owned())
     }
 
-    /// What was made for the agent alone.
+    /// Returns the tokens and credentials that were generated for the agent.
     pub(super) fn build_registration(&self) -> &[String] {
         &self.made
     }
 
-    /// Puts an address of the gateway into a registration: into itself, or into what it is around.
+    /// Replaces the webhook in a registration, or in the registration nested in it.
     fn route(&mut self, registration: &mut RawObject, task: Option<&str>) -> Result<(), A2aError> {
         let is_around = self.route_within(registration, task)?;
         match public_config(registration, "url") {
@@ -174,7 +177,7 @@ impl WebhookRewriter<'_> {
         }
     }
 
-    /// The same for every registration that stands in other params. Whether there is one.
+    /// Replaces the webhook in every nested registration. Returns true if there is one.
     fn route_within(&mut self, params: &mut RawObject, task: Option<&str>) -> Result<bool, A2aError> {
         let mut found = false;
         for name in NAMES {
@@ -214,7 +217,7 @@ impl WebhookRewriter<'_> {
         Ok(())
     }
 
-    /// Puts the client's own words back into a registration; `None` if it is not its own.
+    /// Restores the client's own values in a registration; `None` if it belongs to another caller.
     fn restore(&self, registration: &mut RawObject) -> Option<()> {
         let raw = |named: String| self.opened(&named).unwrap_or(named);
         let task = registration.text("taskId").or_else(|| registration.text("task_id")).map(raw);
@@ -247,7 +250,7 @@ impl WebhookRewriter<'_> {
             Some(given) => config.insert_or_replace("authentication", &self.written(given)),
             None => config.remove("authentication"),
         }
-        // Agents name what has no name like its task.
+        // Agents give an unnamed registration the id of its task.
         let name = config
             .text("id")
             .filter(|name| ticket.task.as_ref() == Some(name) || task == Some(name.as_str()));
@@ -258,7 +261,7 @@ impl WebhookRewriter<'_> {
         Some(())
     }
 
-    /// Puts the agent's own name of a registration in the place of one that the client was shown for it.
+    /// Replaces the id of a registration that the client knows with the agent's own.
     fn own_name(&self, params: &mut RawObject, name: &str) {
         if let Some(own) = params.text(name).and_then(|shown| self.opened(&shown)) {
             params.insert_or_replace(name, &own);
@@ -270,7 +273,7 @@ impl WebhookRewriter<'_> {
         (agent == self.agent).then(|| task.into_string())
     }
 
-    /// As the client's version has it.
+    /// Returns the authentication in the form of the client's version.
     fn written(&self, given: &WebhookAuthentication) -> serde_json::Value {
         let WebhookAuthentication { schemes, credentials } = given;
         let mut written = match self.dialect {
@@ -284,7 +287,7 @@ impl WebhookRewriter<'_> {
     }
 }
 
-/// The number of a version within an address; never reuse one.
+/// Returns the number of a version inside push URLs; never reuse one.
 fn config_id(dialect: Dialect) -> u8 {
     match dialect {
         Dialect::V0_1 => 1,
@@ -293,7 +296,7 @@ fn config_id(dialect: Dialect) -> u8 {
     }
 }
 
-/// The version that a number within an address stands for.
+/// Returns the version of a number inside push URLs.
 pub(super) fn dialect_of(number: u8) -> Option<Dialect> {
     [Dialect::V0_1, Dialect::V0_3, Dialect::V1].into_iter().find(|dialect| config_id(*dialect) == number)
 }
@@ -306,12 +309,12 @@ fn unreadable() -> A2aError {
     A2aError::BadPush("it cannot be read".to_owned())
 }
 
-/// The value of a member that is there and not null.
+/// Returns the value of a member that is present and not null.
 fn public_config<'m>(members: &'m RawObject, name: &str) -> Option<&'m RawValue> {
     members.find(name).filter(|value| value.get() != "null")
 }
 
-/// A text that goes into a header or an address; empty is how some write that there is none.
+/// Returns a text for a header or a URL; some clients send an empty text for an absent one.
 fn text(members: &RawObject, name: &str) -> Result<Option<String>, A2aError> {
     let Some(value) = public_config(members, name) else { return Ok(None) };
     let text: String = serde_json::from_str(value.get()).map_err(|_| unreadable())?;

@@ -1,8 +1,9 @@
-//! Passing on to an A2A client what an agent pushes for it: under its own ids, in its own version, at its own address.
+//! Forwarding of agents' pushes to A2A clients: with the client's ids, in its version, to its
+//! webhook.
 //!
-//! The address that the agent was given says all that is needed (see `pushing`). The agent is answered once the client has answered,
-//! so that it may try again if that failed. Nothing is tried again here, and no redirect is followed. Not here: the door (see
-//! `gateway::push`), what a push is in each version (see `a2a::relay`).
+//! The URL that the agent got holds all data (see `push`). The agent gets its response after the
+//! client's, so that the agent may retry. The gateway does not retry, and follows no redirect. See
+//! also `gateway::push_receiver` (the route) and `a2a::translate` (the payloads).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,25 +33,25 @@ use crate::seal::WebhookTicket;
 use crate::telemetry::label::{Outcome, Push};
 use crate::transport::{ExchangeTimeouts, TargetSettings, TransportError, Upstream, client_config};
 
-/// Most pushes that are passed on at once; each may hold some MiB.
+/// Most concurrent forwards; each may hold some MiB.
 const MAX_CONCURRENT_FORWARDS: usize = 128;
-/// How long a client may take to answer; agents mostly give up after five seconds.
+/// Longest time for a client's response; most agents stop waiting after five seconds.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
-/// How long an agent may take to say how the task of its push stands.
+/// Longest time for an agent to return the task of its push.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const TOKEN: HeaderName = HeaderName::from_static(PUSH_TOKEN);
 const PLAIN: HeaderValue = HeaderValue::from_static("application/json");
 const A2A: HeaderValue = HeaderValue::from_static("application/a2a+json");
 
-/// What passing on needs.
+/// Sender of pushes to clients.
 pub(in crate::gateway) struct WebhookForwarder {
     room: Arc<Semaphore>,
-    /// Whom the gateway trusts at https addresses of clients: as the system does; `None`: nobody.
+    /// TLS trust for https webhooks of clients: that of the system; `None` if it is not available.
     tls: OnceLock<Option<Arc<ClientConfig>>>,
 }
 
-/// What a client is sent.
+/// Push in the form for the client.
 struct ForwardedPush {
     media_type: HeaderValue,
     body: Bytes,
@@ -64,7 +65,7 @@ impl WebhookForwarder {
     fn target(&self, uri: Uri, inner: &Inner) -> Result<Upstream, TransportError> {
         let tls = self.tls.get_or_init(|| {
             let made = client_config(None, None).map(Arc::new);
-            made.inspect_err(|error| tracing::warn!(%error, "no webhook with https can be reached")).ok()
+            made.inspect_err(|error| tracing::warn!(%error, "failed to load tls trust for webhooks")).ok()
         });
         let timeouts = ExchangeTimeouts {
             connect: ANSWERED_WITHIN,
@@ -72,9 +73,9 @@ impl WebhookForwarder {
             idle: ANSWERED_WITHIN,
             total: ANSWERED_WITHIN,
         };
-        // Judged again, by where its name leads now.
+        // Checked again with the present addresses of the host.
         let policy = policy_of(&uri, &inner.settings.outbound.webhooks)?;
-        // Another connection each time: they are made with secrets of clients.
+        // A new connection each time: the requests carry secrets of clients.
         Upstream::new(TargetSettings {
             tls: tls.clone(),
             timeouts,
@@ -85,7 +86,7 @@ impl WebhookForwarder {
 }
 
 impl Inner {
-    /// Takes a push in that is meant for a client, and passes it on.
+    /// Accepts a push that is meant for a client, and forwards it.
     pub(in crate::gateway) async fn forward_push(
         &self,
         http: &mut Session,
@@ -94,7 +95,8 @@ impl Inner {
     ) -> Result<(), ClientGone> {
         let known = agent.known().map(ResolvedAgent::in_effect);
         let headers = &http.req_header().headers;
-        // What is in the body is passed on: a signature that nobody checks counts only for those that have nothing else to show.
+        // The body itself is forwarded: an unverified signature counts only for agents that have no
+        // other credential.
         let is_oldest = known.as_ref().is_some_and(|known| known.interface.dialect == Dialect::V0_1);
         if !(matches_token(headers, &proof) || (is_oldest && accepts(headers, &proof))) {
             self.metrics.record_push(Push::Unproven);
@@ -123,12 +125,12 @@ impl Inner {
             Ok(Some(told)) => Box::pin(self.forward(&ticket, told)).await,
             Ok(None) => Push::OtherTask,
             Err(trouble) => {
-                tracing::debug!(agent = %ticket.agent, %trouble, "a push cannot be told to its client");
+                tracing::debug!(agent = %ticket.agent, error = %trouble, "failed to prepare push for client");
                 Push::Unsaid
             }
         };
         self.metrics.record_push(outcome);
-        // What is about nothing that can be passed on must not be sent again.
+        // A push without forwardable content must not be sent again.
         let status = match outcome {
             Push::Forwarded | Push::OtherTask => StatusCode::NO_CONTENT,
             _ => StatusCode::BAD_GATEWAY,
@@ -139,7 +141,8 @@ impl Inner {
         empty(http, status, Vec::new()).await
     }
 
-    /// What the client is told; nothing, if it is about another task than the address is for, or about none.
+    /// Returns the push for the client; `None` if it is about another task than the URL, or about
+    /// none.
     async fn for_client(
         &self,
         ticket: &WebhookTicket,
@@ -165,7 +168,7 @@ impl Inner {
         let mut answer = if pushed.is_complete(to) {
             pushed.answer().map_err(|error| AgentFailure::ProtocolViolation(error.to_string()))?
         } else {
-            // Clients before 1.0 are pushed tasks, and this is less than one.
+            // Clients before 1.0 get whole tasks, and this payload is less than one.
             let known =
                 known.ok_or_else(|| AgentFailure::CardUnavailable("its card has not come yet".to_owned()))?;
             let mut room =
@@ -175,7 +178,7 @@ impl Inner {
             let found = found.unwrap_or(Err(AgentFailure::Timeout("it does not say how the task stands")))?;
             AgentResponse::of_task(found, known.interface.dialect)
         };
-        // A client of 0.1 has named the task itself, if the agent has not.
+        // A client of 0.1 made the task id, if the agent did not.
         let own = ClientIds::new(&self.names, &ticket.caller, &agent.settings.name);
         let own = (to == Dialect::V0_1 && from != to).then_some(own);
         let mut shown = |kind, id: &str| {
@@ -192,7 +195,7 @@ impl Inner {
         Ok(written.map(|body| ForwardedPush { media_type, body: body.into() }))
     }
 
-    /// Sends a client what it is told.
+    /// Sends a push to the client.
     async fn forward(&self, ticket: &WebhookTicket, told: ForwardedPush) -> Push {
         let sent = async {
             let uri: Uri = ticket.url.parse().map_err(|_| TransportError::BadUri("it is no URL"))?;
@@ -212,18 +215,18 @@ impl Inner {
         match sent.await {
             Ok(status) if status.is_success() => Push::Forwarded,
             Ok(status) => {
-                tracing::debug!(agent, %status, "a client refuses a push");
+                tracing::debug!(agent, %status, "client rejected push");
                 Push::ClientRefused
             }
             Err(error) => {
-                tracing::debug!(agent, %error, "a client cannot be reached with a push");
+                tracing::debug!(agent, %error, "failed to send push to client");
                 Push::ClientUnreachable
             }
         }
     }
 }
 
-/// What goes into `Authorization`, if the client has said all of it.
+/// Returns the value of `Authorization`, if the client gave scheme and credentials.
 fn authorization(ticket: &WebhookTicket) -> Option<String> {
     let given = ticket.authentication.as_ref()?;
     let (scheme, credentials) = (given.schemes.first()?, given.credentials.as_ref()?);
@@ -237,7 +240,7 @@ fn secret(text: &str) -> Result<HeaderValue, TransportError> {
     Ok(value)
 }
 
-/// What the agent calls its body, if that is one of the two names of it.
+/// Returns the media type of the agent's body, if it is one of the two known ones.
 fn media_type(headers: &HeaderMap) -> HeaderValue {
     let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let name = named.split(';').next().unwrap_or_default().trim();

@@ -1,6 +1,6 @@
-//! What an A2A client asks: one JSON-RPC request, and what it becomes on its way to the agent.
+//! JSON-RPC request of an A2A client, and its body for the agent.
 //!
-//! Where nothing is to be changed it goes on as it came, byte for byte. Not here: whether the caller may ask that, ids (see `ids`).
+//! A request without a change is forwarded byte for byte. See also `ids`.
 
 use std::borrow::Cow;
 
@@ -15,24 +15,24 @@ use crate::jsonrpc::{
     Id, Message, MessageKind, ParseError, Text, is_batch, parse_raw, recover_id, well_formed,
 };
 
-/// One request.
+/// JSON-RPC request.
 #[derive(Debug)]
 pub(super) struct JsonRpcRequest<'a> {
-    /// Its id; `null` also where it has none: agents answer such requests under that.
+    /// Id of the request; `null` if it has none: agents respond to such requests with this id.
     pub(super) id: Id,
-    /// Whether it has an id at all.
+    /// True if the request has an id.
     pub(super) has_id: bool,
-    /// Its method.
+    /// Method.
     pub(super) method: Text<'a>,
-    /// Its params, as they came.
+    /// Params, unchanged.
     pub(super) params: Option<&'a RawValue>,
 }
 
-/// Reads a body.
+/// Parses a body.
 ///
 /// # Errors
 ///
-/// What is wrong with it, and the id that the refusal goes to.
+/// The fault, and the id for its response.
 pub(super) fn read(body: &[u8], depth: usize) -> Result<JsonRpcRequest<'_>, (Fault, Option<Id>)> {
     let text =
         well_formed(body, depth).map_err(|malformed| (Fault::ParseError(malformed.to_string()), None))?;
@@ -62,7 +62,8 @@ pub(super) fn read(body: &[u8], depth: usize) -> Result<JsonRpcRequest<'_>, (Fau
 }
 
 impl JsonRpcRequest<'_> {
-    /// The request with these params. Nothing is written anew if they are those that came.
+    /// Returns the body with these params. If the params are unchanged, the original body is
+    /// reused.
     pub(super) fn with_params(&self, params: Option<&str>, body: &Bytes) -> Bytes {
         match (params, self.params) {
             (None, None) => body.clone(),
@@ -71,9 +72,9 @@ impl JsonRpcRequest<'_> {
         }
     }
 
-    /// The request with this method and these params, written anew.
+    /// Encodes the request with this method and these params.
     pub(super) fn written(&self, method: &str, params: Option<&str>) -> Bytes {
-        // A text is always JSON.
+        // Text always serializes.
         let method = serde_json::to_string(method).unwrap_or_default();
         let params = params.map(|params| format!(",\"params\":{params}")).unwrap_or_default();
         let id = if self.has_id { format!("\"id\":{},", self.id.as_json()) } else { String::new() };
@@ -81,7 +82,8 @@ impl JsonRpcRequest<'_> {
     }
 }
 
-/// Params of A2A 1.0 for the tenant of the agent's interface, whatever the client wrote: the gateway's credentials are for that one.
+/// Returns params of A2A 1.0 with the tenant of the agent's interface instead of the client's: the
+/// gateway's credentials are for that tenant.
 ///
 /// # Errors
 ///

@@ -1,8 +1,7 @@
-//! What becomes of an agent's answer where it cannot go back as it is: it is translated, ids are sealed, cards lead to the gateway, and
-//! the envelope of JSON-RPC is put on or taken off.
+//! Rewriting of an agent's response for the client: translation, sealed ids, card URLs of the
+//! gateway, and the JSON-RPC envelope.
 //!
-//! Not here: reading it from the agent (see `passing`), whose tasks are in a list (see `listing`), the words of other versions (see
-//! `translation`).
+//! See also `stream_body` (bytes), `list_tasks` and `translate` (versions).
 
 use std::borrow::Cow;
 
@@ -29,36 +28,36 @@ use crate::gateway::response::Headers;
 use crate::jsonrpc::{Id, write_error};
 use crate::sse::{Decoder, EventTooLarge, encoder};
 
-/// What is to become of the answer to one request.
+/// Rewriter of the response to one request.
 pub(super) struct ResponseRewriter<'a> {
     pub(super) agent: &'a str,
-    /// What the client speaks.
+    /// Dialect of the client.
     pub(super) client: Dialect,
-    /// How it speaks that.
+    /// Binding of the client.
     pub(super) binding: ClientBinding,
-    /// Whether the agent's answers are what JSON-RPC has in an envelope.
+    /// True if the agent's responses are bare results, without the JSON-RPC envelope.
     pub(super) is_bare: bool,
     pub(super) id: &'a Id,
-    /// `None`: a method of an extension.
+    /// `None` for a method of an extension.
     pub(super) operation: Option<Operation>,
-    /// `None`: ids stay as they are.
+    /// `None` if ids stay as they are.
     pub(super) ids: Option<ExchangeIds<'a>>,
-    /// `None`: the agent speaks what the client does.
+    /// `None` if the agent speaks the client's dialect.
     pub(super) translation: Option<ExchangeTranslation<'a>>,
-    /// Whose webhooks may be seen; `None`: those that are there.
+    /// Rewriter that hides webhooks of other callers; `None` if webhooks stay as they are.
     pub(super) pushing: Option<WebhookRewriter<'a>>,
     /// Events that come before those of the agent.
     pub(super) first: Vec<u8>,
-    /// How a card in the answer is shown; `None`: there is none.
+    /// Rewriter for a card in the response; `None` if there is no card.
     pub(super) front: Option<CardRewriter<'a>>,
 }
 
-/// What is wrong with a response to another request.
+/// Error for a response to another request.
 pub(super) const FOREIGN: &str = "its answer has the id of another request";
 
 #[derive(Deserialize)]
 struct RewrittenBody<'a> {
-    /// There, if it is null.
+    /// Present even if it is null.
     #[serde(borrow, default, deserialize_with = "present")]
     result: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -80,14 +79,14 @@ fn present<'de, D: Deserializer<'de>>(json: D) -> Result<Option<&'de RawValue>, 
 }
 
 impl ResponseRewriter<'_> {
-    /// Whether an answer may be another one when it goes on.
+    /// Returns true if the body of a response may change.
     pub(super) fn rewrites_body(&self) -> bool {
         let has_ids = self.ids.is_some() && self.operation.is_some();
         let has_envelope = (self.binding == ClientBinding::Rpc, !self.is_bare);
         has_ids || self.front.is_some() || self.translation.is_some() || has_envelope.0 != has_envelope.1
     }
 
-    /// Begins a stream with a task as it stands.
+    /// Prepares a stream that begins with the present state of a task.
     pub(super) fn begin(&mut self, task: Task, agent: Dialect) {
         let Some(translation) = &mut self.translation else { return };
         for result in translation.task(self.ids.as_mut(), task, agent) {
@@ -95,7 +94,7 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// What the body of an answer is.
+    /// Returns the media type of a response body.
     pub(super) fn media_type(&self, status: StatusCode) -> HeaderValue {
         match self.binding {
             ClientBinding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
@@ -103,7 +102,7 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// The body of an answer as it is written, and what it is.
+    /// Returns the response body in its final form, with its media type.
     pub(super) fn body(&self, status: StatusCode, text: String) -> (HeaderValue, Bytes) {
         match self.translation.is_some()
             && self.binding == ClientBinding::Rpc
@@ -114,18 +113,19 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// What becomes of one answer that came with this status, and the status that goes with it.
+    /// Rewrites a complete response with this status; returns the new status and the body.
     ///
     /// # Errors
     ///
-    /// [`Trouble`], if it is not what an agent may say.
+    /// [`AgentFailure`] if the response violates A2A.
     pub(super) fn answer(
         &mut self,
         text: &str,
         status: StatusCode,
     ) -> Result<(StatusCode, String), AgentFailure> {
         if !self.is_bare {
-            // What is no success may be an error of the agent's, or of something before it.
+            // A body with an error status may be the agent's JSON-RPC error, or come from a proxy
+            // before the agent.
             let is_word = status.is_success() || is_rpc_error(text);
             return if is_word {
                 self.response(text)
@@ -142,7 +142,7 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// What becomes of a JSON-RPC response.
+    /// Rewrites a JSON-RPC response.
     fn response(&mut self, text: &str) -> Result<(StatusCode, String), AgentFailure> {
         if let Some(translation) = &mut self.translation {
             return match translation.result(self.ids.as_mut(), text) {
@@ -156,12 +156,12 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// A response with the client's own webhooks in it; `None` if it stays as it is.
+    /// Returns the response with the client's own webhooks; `None` if it stays as it is.
     fn with_own_webhooks(&self, response: &str) -> Option<String> {
         self.pushing.as_ref()?.answered(response, self.id, self.operation)
     }
 
-    /// A result that is in the client's version already.
+    /// Returns the response for a result in the client's version.
     fn translated(&self, result: &str) -> Result<(StatusCode, String), AgentFailure> {
         let response = unwrap_envelope(ClientBinding::Rpc, self.id, result);
         let Some(response) = self.with_own_webhooks(&response) else {
@@ -179,7 +179,7 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// A response as the client's binding has it, with what is to change in it.
+    /// Rewrites a response to the client's binding.
     fn in_binding(&mut self, text: &str) -> Result<(StatusCode, String), AgentFailure> {
         let unreadable = || AgentFailure::ProtocolViolation("its answer is no JSON-RPC response".into());
         let RewrittenBody { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
@@ -187,9 +187,9 @@ impl ResponseRewriter<'_> {
             return Err(AgentFailure::ProtocolViolation(FOREIGN.into()));
         }
         match (result, error, self.binding) {
-            // What is somewhere else in it might be an id.
+            // A member in an unexpected position might hold an id.
             (Some(_), Some(_), _) => Err(unreadable()),
-            // Some say nothing at all of what they have deleted.
+            // Some agents send no result for a deletion.
             (None, None, _) if self.ids.is_some() && self.operation == Some(Operation::DeletePush) => {
                 Ok((StatusCode::OK, self.rewrite("null")))
             }
@@ -214,7 +214,7 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// JSON of an error, in words that its client may read.
+    /// Returns the JSON of an error with all ids removed that the client may not see.
     fn sanitize_error<'e>(&self, error: &'e str) -> Result<Cow<'e, str>, AgentFailure> {
         match &self.ids {
             Some(ids) if self.operation.is_some() => ids.unnamed(error).map(Cow::Owned),
@@ -222,16 +222,16 @@ impl ResponseRewriter<'_> {
         }
     }
 
-    /// A result as the client's binding has it.
+    /// Returns a result in the client's binding.
     fn rewrite(&self, result: &str) -> String {
         unwrap_envelope(self.binding, self.id, result)
     }
 
-    /// An agent's refusal in the client's version, as its binding has it.
+    /// Returns an agent's error in the client's version and binding.
     fn refused(&self, refusal: &translate::RpcError) -> Result<(StatusCode, String), AgentFailure> {
         let translate::RpcError { code, message, data } = refusal;
         let code = i32::try_from(*code).unwrap_or(-32603);
-        // A text is always JSON, and stays that.
+        // Text always serializes.
         let message = serde_json::to_string(message).unwrap_or_default();
         let message: String = serde_json::from_str(&self.sanitize_error(&message)?).unwrap_or_default();
         let (status, body) = match self.binding {
@@ -243,11 +243,11 @@ impl ResponseRewriter<'_> {
         Ok((status, String::from_utf8(body).unwrap_or_default()))
     }
 
-    /// Writes what says the same as events of an agent of another version.
+    /// Translates the complete events of an agent with another version.
     fn rewrite_events(&mut self, out: &mut Vec<u8>, events: &str) -> Result<(), AgentFailure> {
         let too_much = |large: EventTooLarge| AgentFailure::LimitExceeded(large.limit, "one event");
         for event in Decoder::new(events.len()).push(events.as_bytes()).map_err(too_much)? {
-            // It is a part of a text.
+            // The data is part of a valid text.
             let data = str::from_utf8(&event.data).unwrap_or_default();
             if is_message(data) && !self.is_over() {
                 self.event(out, data)?;
@@ -256,7 +256,7 @@ impl ResponseRewriter<'_> {
         Ok(())
     }
 
-    /// Writes what says the same as one event of an agent of another version.
+    /// Translates one event of an agent with another version.
     fn event(&mut self, out: &mut Vec<u8>, data: &str) -> Result<(), AgentFailure> {
         let Some(translation) = &mut self.translation else { return Ok(()) };
         let enveloped = match self.is_bare {
@@ -314,7 +314,7 @@ impl BodyRewriter for ResponseRewriter<'_> {
     fn headers(&self, of: &HeaderMap) -> Headers {
         let mut passed = stream_body::headers(of);
         if self.translation.is_some() {
-            // What is said under both names is said twice.
+            // An extension that is named under both headers is named twice.
             let [new, old] = &EXTENSIONS;
             let said = if passed.iter().any(|(name, _)| name == new) { new } else { old };
             passed.retain(|(name, _)| name == said);
@@ -362,7 +362,7 @@ impl BodyRewriter for ResponseRewriter<'_> {
     }
 
     fn finish(&self, rest: Bytes) -> Bytes {
-        // Readers throw an event away that never ended.
+        // SSE readers discard an event that never ended.
         if self.rewrites_body() { Bytes::new() } else { rest }
     }
 }

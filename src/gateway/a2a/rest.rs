@@ -1,7 +1,8 @@
-//! The binding HTTP+JSON of A2A 1.0: which operation a path means, and what the params of JSON-RPC are for it.
+//! HTTP+JSON binding of A2A 1.0: maps a path to an operation and to the params of JSON-RPC.
 //!
-//! Reads a2a.md §1.2. An agent that speaks 1.0 by JSON-RPC gets the same request in its envelope; what comes back loses that again (see
-//! `answers`). Of older versions only the path of the extended card is served. Not here: carrying it out (see `calling`).
+//! Reads docs/spec/a2a.md §1.2. An agent that speaks 1.0 by JSON-RPC gets the same request in an
+//! envelope, and its response loses the envelope again (see `response`). Of older versions only the
+//! path of the extended card is served. See also `proxy`.
 
 use http::Method;
 use pingora::proxy::Session;
@@ -26,17 +27,17 @@ use crate::gateway::{Inner, body};
 use crate::jsonrpc::{Id, Text, well_formed};
 use crate::quota::BytePermit;
 
-/// What a request asks for.
+/// Operation and params of a request.
 #[derive(Debug)]
 struct RestRoute {
     operation: Operation,
-    /// Params that stand in the path and in the query.
+    /// Params in the path and in the query.
     params: RawObject,
-    /// Whether there are others in a body.
+    /// True if the body may hold further params.
     has_body: bool,
 }
 
-/// Members of a query, and what each holds.
+/// Members of a query, with the kind of each value.
 const QUERY: [(&str, QueryKind); 8] = [
     ("contextId", QueryKind::Text),
     ("status", QueryKind::Text),
@@ -53,12 +54,12 @@ enum QueryKind {
     Text,
     /// A number or a flag.
     Json,
-    /// What is not for clients to say.
+    /// A member that clients may not set.
     Nothing,
 }
 
 impl Inner {
-    /// Answers a request of the binding HTTP+JSON.
+    /// Handles a request of the HTTP+JSON binding.
     pub(super) async fn serve_rest(
         &self,
         http: &mut Session,
@@ -68,7 +69,7 @@ impl Inner {
     ) -> Result<(), ClientGone> {
         let (refusal, is_read) = match self.read_rest(http, exchange, path).await {
             Err(fault) => (A2aError::Fault(fault), false),
-            // The bytes of the body are counted for its params.
+            // The permit counts the bytes of the params.
             Ok((operation, params, _permit)) => {
                 match self.answer_rest(http, exchange, visit, (operation, params)).await {
                     Ok(()) => return Ok(()),
@@ -90,7 +91,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Reads what a request asks for.
+    /// Reads operation and params of a request.
     async fn read_rest(
         &self,
         http: &mut Session,
@@ -105,7 +106,7 @@ impl Inner {
         }
         let body = match operation.version_of() || operation == Operation::SetPush {
             true => body::read_json_body(http, &self.intake(exchange)).await?,
-            // A task that is cancelled need not be told why.
+            // A cancellation needs no body, so its content type does not matter.
             false => body::read_body(http, &self.intake(exchange)).await?,
         };
         let params = merged(&body, params, self.settings.limits.depth)?;
@@ -121,7 +122,7 @@ impl Inner {
     ) -> Result<(), Stop> {
         let known = resolved_agent(&visit.agent, exchange.along.as_ref()).map(ResolvedAgent::in_effect)?;
         let agent = known.interface.dialect;
-        // The card has no other form there than elsewhere.
+        // The card has the same form in this binding.
         if agent != Dialect::V1 && !visit.agent.settings.translate && operation != Operation::ExtendedCard {
             return Err(Fault::NoSuchPath.into());
         }
@@ -140,7 +141,7 @@ impl Inner {
     }
 }
 
-/// Which operation a request means.
+/// Returns the operation of a request.
 fn route(method: &Method, path: &str, query: &str) -> Result<RestRoute, Fault> {
     use Operation::{
         Cancel, DeletePush, ExtendedCard, Get, GetPush, List, ListPush, Send, SetPush, Stream, Subscribe,
@@ -187,13 +188,13 @@ fn route(method: &Method, path: &str, query: &str) -> Result<RestRoute, Fault> {
     Ok(RestRoute { operation, params, has_body: post })
 }
 
-/// A name in a path; none is empty.
+/// Decodes a name in a path; an empty name is rejected.
 fn operation_for(segment: &str) -> Result<String, Fault> {
     let name = decoded(segment).ok_or_else(|| Fault::InvalidParams("the path is not UTF-8".into()))?;
     if name.is_empty() { Err(Fault::NoSuchPath) } else { Ok(name.into_owned()) }
 }
 
-/// Puts what stands in a query into params. What A2A does not know is left out.
+/// Adds the members of a query to params. Members that A2A does not know are left out.
 fn parse_query(query: &str, params: &mut RawObject) -> Result<(), Fault> {
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
         let Some((name, holds)) = QUERY.iter().find(|(known, _)| *known == name) else { continue };
@@ -212,7 +213,7 @@ fn parse_query(query: &str, params: &mut RawObject) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Params of a body with those of the path in their places.
+/// Returns the params of a body, with those of the path taking precedence.
 fn merged(body: &[u8], path: RawObject, depth: usize) -> Result<RawObject, Fault> {
     if body.is_empty() {
         return Ok(path);

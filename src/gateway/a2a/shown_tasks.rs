@@ -1,32 +1,33 @@
-//! Which tasks of which agent were shown to which A2A client: a list of tasks holds no others.
+//! Tasks of each agent that each A2A client has seen: a list of tasks holds no others.
 //!
-//! In this process only, bounded, and for a time. Not here: whose a task is that a client names (its handle says that).
+//! Only in this process, bounded, and for a limited time. A task that a client names is checked by
+//! its handle instead.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A caller and an agent, by their names.
+/// Names of a caller and an agent.
 type CallerAgentPair = (Arc<str>, Arc<str>);
 
-/// What was shown.
+/// Record of shown tasks.
 pub(in crate::gateway) struct ShownTasks {
     all: Mutex<Shards>,
     bounds: ShownTasksLimits,
 }
 
-/// How much is remembered.
+/// Limits of the record.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::gateway) struct ShownTasksLimits {
-    /// Tasks in all.
+    /// Tasks in total.
     pub(in crate::gateway) most: usize,
-    /// Tasks of one caller at one agent; 0: as many as in all.
+    /// Tasks of one caller at one agent; 0 for the total limit.
     pub(in crate::gateway) of_one: usize,
-    /// For how long after one was last shown.
+    /// Lifetime after a task was last shown.
     pub(in crate::gateway) ttl: Duration,
 }
 
-/// Longest id that is remembered, in bytes. Those of agents are UUIDs, mostly.
+/// Longest id that is recorded, in bytes. Those of agents are mostly UUIDs.
 const MAX_ID_BYTES: usize = 512;
 
 #[derive(Default)]
@@ -36,12 +37,12 @@ struct Shards {
 }
 
 impl ShownTasks {
-    /// Nothing yet.
+    /// Creates an empty record.
     pub(in crate::gateway) fn new(bounds: ShownTasksLimits) -> Self {
         Self { all: Mutex::default(), bounds }
     }
 
-    /// Notes that a task is shown. Beyond a bound it is not.
+    /// Records that a task is shown. Beyond a limit it is not recorded.
     pub(super) fn note(&self, (caller, agent): (&str, &str), task: &str, now: Instant) {
         let ShownTasksLimits { most, of_one, ttl } = self.bounds;
         let until = now + ttl;
@@ -59,19 +60,19 @@ impl ShownTasks {
         }
     }
 
-    /// How many tasks were shown.
+    /// Returns the number of tasks that were shown.
     pub(super) fn count(&self, (caller, agent): (&str, &str)) -> usize {
         self.all().tasks.get(&(caller.into(), agent.into())).map_or(0, HashMap::len)
     }
 
-    /// Whether a task was shown.
+    /// Returns true if a task was shown.
     pub(super) fn was_shown(&self, (caller, agent): (&str, &str), task: &str, now: Instant) -> bool {
         let all = self.all();
         let own = all.tasks.get(&(caller.into(), agent.into()));
         own.and_then(|own| own.get(task)).is_some_and(|until| *until > now)
     }
 
-    /// Forgets what was shown too long ago.
+    /// Removes tasks that were shown too long ago.
     pub(in crate::gateway) fn sweep(&self, now: Instant) {
         let mut all = self.all();
         all.tasks.retain(|_, own| {

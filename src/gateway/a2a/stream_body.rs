@@ -1,6 +1,6 @@
-//! An agent's answer on its way to an A2A client: piece by piece, and no byte of it changed.
+//! Response forwarding to an A2A client, chunk by chunk and without a change.
 //!
-//! Not here: asking the agent (see `agents`), answers with ids to be sealed (see `ids`).
+//! See also `response` for responses with a rewritten body.
 
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
@@ -27,42 +27,42 @@ use crate::sse::encoder;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::BodyPieces;
 
-/// What an agent may send, and how often its client is told that it is still there.
+/// Limits on the agent's response, and the interval of keep-alive comments.
 #[derive(Clone, Copy)]
 pub(super) struct ForwardLimits<'a> {
-    /// Bytes of one answer.
+    /// Bytes of one response.
     pub(super) response: usize,
     /// Bytes of one event.
     pub(super) event: usize,
-    /// Between two signs of life on a stream.
+    /// Interval of keep-alive comments on a stream.
     pub(super) keep_alive: Duration,
-    /// The end of the process, which ends streams between two events.
+    /// Drain state, which ends streams between two events.
     pub(super) closing: &'a DrainState,
 }
 
-/// What happens to the events of a stream on their way.
+/// Rewriter for the events of a stream.
 pub(super) trait BodyRewriter {
-    /// The headers of the agent's answer that go on.
+    /// Returns the headers of the agent's response that the client gets.
     fn headers(&self, of: &HeaderMap) -> Headers;
 
-    /// The events that come before those of the agent; none the second time.
+    /// Returns the events that come before those of the agent; none on the second call.
     fn first(&mut self) -> Vec<u8>;
 
-    /// What becomes of whole events, and [`Trouble`], if those that follow are not what an agent may say.
+    /// Rewrites complete events. Returns an [`AgentFailure`] if the following events violate A2A.
     fn events(&mut self, events: Bytes) -> (Bytes, Result<(), AgentFailure>);
 
-    /// Whether the client has been told all, so that nothing that follows is for it.
+    /// Returns true if the client has received the last event, so that later events are dropped.
     fn is_over(&self) -> bool;
 
-    /// The events that tell of a failure, after which nothing comes.
+    /// Returns the events for a failure, after which the stream ends.
     fn failure(&self, trouble: &AgentFailure) -> Vec<u8>;
 
-    /// What becomes of the beginning of an event that never became whole.
+    /// Rewrites the beginning of an event that was never completed.
     fn finish(&self, rest: Bytes) -> Bytes;
 }
 
-/// Waits for something of an agent's for as long as the client is there. Pinned by who waits: every call carries what is waited for,
-/// and would carry it twice.
+/// Waits for a future of the agent while the client is connected. The caller pins the future:
+/// otherwise every call would hold it twice.
 pub(super) async fn unless_client_gone<T>(
     http: &mut Session,
     waited_for: Pin<&mut impl Future<Output = T>>,
@@ -74,15 +74,15 @@ pub(super) async fn unless_client_gone<T>(
     }
 }
 
-/// The headers of an agent's answer that its client gets: nothing but these.
+/// Returns the headers of an agent's response that its client gets, and no others.
 pub(super) fn headers(of: &HeaderMap) -> Headers {
-    // Among the few that there are: looking each of ours up costs more.
+    // A scan of the few headers is cheaper than a lookup of each name.
     let passed = of.iter().filter(|(name, _)| **name == VERSION || EXTENSIONS.contains(name));
     passed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Passes one JSON value on as it comes, a response of JSON-RPC to the request of this `id`. Says what broke it off, where the client
-/// has got a part of it.
+/// Forwards one JSON value as it arrives, a JSON-RPC response to the request of this `id`. Returns
+/// the failure that interrupted it after the client had received a part.
 pub(super) async fn value(
     http: &mut Session,
     passed: &mut ForwardedResponse,
@@ -102,7 +102,7 @@ pub(super) async fn value(
     if whole > bounds.response {
         return Err(too_much().into());
     }
-    // One that comes in pieces is passed on unread.
+    // A value that comes in several chunks is forwarded unread.
     if let Some(id) = id.filter(|_| passed.is_over()) {
         check_whole(next.as_deref().unwrap_or_default(), id)?;
     }
@@ -133,7 +133,7 @@ pub(super) async fn value(
     Ok(None)
 }
 
-/// Returns the first bytes of an answer, unless the process ends before they come.
+/// Returns the first bytes of a response, unless the process ends before they come.
 async fn first_chunk(
     http: &mut Session,
     passed: &mut ForwardedResponse,
@@ -147,7 +147,7 @@ async fn first_chunk(
     }
 }
 
-/// Checks a whole response of JSON-RPC: it is there, and answers the request of this `id`.
+/// Checks a complete JSON-RPC response: it is not empty, and answers the request of this `id`.
 fn check_whole(response: &[u8], id: &Id) -> Result<(), AgentFailure> {
     match response {
         [] => Err(AgentFailure::ProtocolViolation("its answer is empty".into())),
@@ -163,7 +163,7 @@ async fn end_early(
     is_told: bool,
 ) -> Result<Option<AgentFailure>, ClientGone> {
     if is_told {
-        // Its client has all whole events, and subscribes again to read on.
+        // The client has all complete events, and subscribes again for the rest.
         write_chunk(http, Bytes::new(), true).await?;
         return Ok(None);
     }
@@ -172,12 +172,12 @@ async fn end_early(
     Ok(Some(trouble))
 }
 
-/// The trouble of an answer that comes in too many small pieces.
+/// Returns the failure of a response that comes in too many small pieces.
 fn crumbs() -> AgentFailure {
     AgentFailure::ProtocolViolation("its answer comes in too many small pieces".into())
 }
 
-/// Begins a stream, with what comes before the events of the agent.
+/// Begins a stream, with the events that come before those of the agent.
 async fn begin_stream(
     http: &mut Session,
     passed: &ForwardedResponse,
@@ -192,7 +192,8 @@ async fn begin_stream(
     if first.is_empty() { Ok(()) } else { write_chunk(http, first.into(), false).await }
 }
 
-/// Tells the client of whole events. Breaks where the stream ends with them, with what broke it off.
+/// Sends complete events to the client. Breaks if the stream ends with them, with the failure that
+/// ended it.
 async fn write_events(
     http: &mut Session,
     through: &mut impl BodyRewriter,
@@ -211,7 +212,7 @@ async fn write_events(
     Ok(if is_over { ControlFlow::Break(None) } else { ControlFlow::Continue(()) })
 }
 
-/// Passes a stream on. Says what broke it off, of which the client has been told.
+/// Forwards a stream. Returns the failure that ended it, after it was sent to the client.
 pub(super) async fn stream(
     http: &mut Session,
     passed: &mut ForwardedResponse,
@@ -222,7 +223,8 @@ pub(super) async fn stream(
     begin_stream(http, passed, through).await?;
     let _open = metrics.stream();
     let mut boundary = EventSplitter::new(bounds.event);
-    // A client is told something between one beat and two after the last event: no clock is read for an event.
+    // The client gets a comment between one interval and two after the last event: no clock is read
+    // for each event.
     let beat = bounds.keep_alive / 2;
     let (mut is_quiet, mut is_told) = (false, false);
     let mut wake = pin!(fast_sleep(beat));
@@ -246,7 +248,7 @@ pub(super) async fn stream(
         };
         let came = came.and_then(|came| {
             let Some(bytes) = came else { return Ok(None) };
-            // Counted until the client has read what is passed on.
+            // Counted until the client has read the forwarded bytes.
             room.permit.set(boundary.held() + bytes.len())?;
             let whole = boundary.push(bytes).map_err(|error| match error {
                 BoundaryError::TooLong => AgentFailure::LimitExceeded(bounds.event, "one event"),

@@ -1,7 +1,7 @@
-//! A client and an agent of two versions: what the one asks as the other reads it, and the answer in the client's words.
+//! Translation of one exchange between a client and an agent of two versions.
 //!
-//! Ids are exchanged on the way: handles for the agent's ids, and the names that clients of 0.1 make for the ids that newer agents
-//! make. Not here: what is written how (see `a2a::relay`), which version a client speaks (see `spoken`).
+//! Ids are replaced on the way: the agent's ids by handles, and the ids that clients of 0.1 make by
+//! those of newer agents. See also `a2a::translate` (wire formats) and `detect_version`.
 
 use std::convert::Infallible;
 use std::time::Instant;
@@ -15,16 +15,16 @@ use crate::a2a::translate::{AgentResponse, ClientRequest, IdKind, Operation, Res
 use crate::a2a::{Dialect, Task, uuid};
 use crate::fault::Fault;
 
-/// What begins the names that the gateway makes for tasks of agents of A2A 0.1, on behalf of clients whose versions have agents make
-/// them: so a client that asks for one is known for what it speaks.
+/// Prefix of the task ids that the gateway makes for agents of A2A 0.1, on behalf of clients of
+/// versions in which the agent makes them: the id shows the client's version later.
 const MADE: &str = "made-";
 
-/// Whether a task of an agent of A2A 0.1 was begun by a client of a newer version.
+/// Returns true if a client of a newer version began a task of an agent of A2A 0.1.
 pub(super) fn is_made(task: &str) -> bool {
     task.starts_with(MADE)
 }
 
-/// Who speaks what, and what is asked.
+/// Dialects and operation of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Direction {
     pub(super) client: Dialect,
@@ -32,23 +32,23 @@ pub(super) struct Direction {
     pub(super) operation: Operation,
 }
 
-/// The translation of one exchange.
+/// Translation state of one exchange.
 pub(super) struct ExchangeTranslation<'a> {
     between: Direction,
     telling: ResponseTranslator,
-    /// Of a client of 0.1.
+    /// Ids of a client of 0.1.
     own: Option<ClientIds<'a>>,
     is_over: bool,
 }
 
-/// A request as the agent reads it.
+/// Request in the agent's version.
 pub(super) struct TranslatedRequest {
     pub(super) params: String,
     /// The task that it is about, by the agent's id.
     pub(super) task: Option<String>,
 }
 
-/// The names of a client of 0.1.
+/// Ids that a client of 0.1 made.
 pub(super) struct ClientIds<'a> {
     names: &'a ClientIdMap,
     /// The caller and the agent.
@@ -57,7 +57,7 @@ pub(super) struct ClientIds<'a> {
     context: IdPair,
 }
 
-/// What this exchange knows of a name.
+/// Both ids of one task or context, as far as this exchange knows them.
 #[derive(Default)]
 struct IdPair {
     client: Option<String>,
@@ -65,23 +65,23 @@ struct IdPair {
 }
 
 impl<'a> ClientIds<'a> {
-    /// Those of this caller, at an agent.
+    /// Returns the ids of this caller at an agent.
     pub(super) fn new(names: &'a ClientIdMap, caller: &str, agent: &str) -> Self {
         let pair = (caller.to_owned(), agent.to_owned());
         Self { names, pair, task: IdPair::default(), context: IdPair::default() }
     }
 
-    /// Whether the client names a task so.
+    /// Returns true if the client made an id for this task.
     pub(super) fn has(&self, task: &str) -> bool {
         self.id_of(task).is_some()
     }
 
-    /// The agent's id of a task that the client names so.
+    /// Returns the agent's id for a task id of the client.
     pub(super) fn id_of(&self, task: &str) -> Option<String> {
         self.find((IdKind::Task, Side::Client, task))
     }
 
-    /// What the client calls what the agent calls so, if it has named it.
+    /// Returns the client's id for an id of the agent, if there is one.
     pub(super) fn name_of(&self, kind: IdKind, id: &str) -> Option<String> {
         self.find((kind, Side::Agent, id))
     }
@@ -90,7 +90,7 @@ impl<'a> ClientIds<'a> {
         self.names.find((&self.pair.0, &self.pair.1), word, Instant::now())
     }
 
-    /// Puts the agent's ids in the place of the client's names. What is new has none yet.
+    /// Replaces the client's ids by those of the agent. New ones have no counterpart yet.
     fn open(&mut self, request: &mut ClientRequest) -> Result<(), Fault> {
         let known = |kind, word: Option<&str>| IdPair {
             client: word.map(str::to_owned),
@@ -130,7 +130,7 @@ impl<'a> ClientIds<'a> {
         exchanged.map_err(|never| match never {})
     }
 
-    /// Notes what the client calls what is known of this exchange.
+    /// Records the client's ids of this exchange, for errors.
     fn note(&self, ids: &mut ExchangeIds<'_>) {
         for IdPair { client, agent } in [&self.task, &self.context] {
             if let (Some(client), Some(agent)) = (client, agent) {
@@ -139,7 +139,8 @@ impl<'a> ClientIds<'a> {
         }
     }
 
-    /// What the client calls what the agent calls so; `None`, if it has no name for it.
+    /// Returns the client's id for an id of the agent, and assigns one if it is the first; `None`
+    /// if the client has no id for it.
     fn name(&mut self, kind: IdKind, id: &str, shown: impl FnOnce() -> String) -> Option<String> {
         let known = match kind {
             IdKind::Task => &self.task,
@@ -152,7 +153,7 @@ impl<'a> ClientIds<'a> {
         if known.agent.is_some() {
             return None;
         }
-        // The first that the agent speaks of.
+        // The first id that the agent sends.
         let client = known.client.clone().or_else(|| self.name_of(kind, id)).unwrap_or_else(shown);
         self.names.put((&self.pair.0, &self.pair.1), kind, (&client, id), Instant::now());
         let known = IdPair { client: Some(client.clone()), agent: Some(id.to_owned()) };
@@ -166,11 +167,11 @@ impl<'a> ClientIds<'a> {
 }
 
 impl<'a> ExchangeTranslation<'a> {
-    /// Reads what a client asks, and writes it for the agent.
+    /// Translates the client's request for the agent.
     ///
     /// # Errors
     ///
-    /// [`Fault`], if it cannot be read, or is about a task that is none of the caller's.
+    /// [`Fault`] if the request is not readable, or is about a task of another caller.
     pub(super) fn begin(
         between: Direction,
         params: Option<&RawValue>,
@@ -201,7 +202,7 @@ impl<'a> ExchangeTranslation<'a> {
             let id = uuid(rand::random());
             if agent.client_generates_task_ids() { format!("{MADE}{id}") } else { id }
         });
-        // What the gateway has named: the agent's answers may leave it out.
+        // Ids that the gateway made: the agent's responses may leave them out.
         let made = [
             (IdKind::Task, request.task_id().filter(|_| is_new.0)),
             (IdKind::Context, request.context_id().filter(|_| is_new.1)),
@@ -214,11 +215,11 @@ impl<'a> ExchangeTranslation<'a> {
         Ok((Self { between, telling, own, is_over: false }, asked))
     }
 
-    /// The result of a JSON-RPC response of the agent's, for the client.
+    /// Translates the result of an agent's JSON-RPC response for the client.
     ///
     /// # Errors
     ///
-    /// The agent's refusal, as the client reads it.
+    /// The agent's error, in the client's version.
     pub(super) fn result(
         &mut self,
         ids: Option<&mut ExchangeIds<'_>>,
@@ -229,11 +230,12 @@ impl<'a> ExchangeTranslation<'a> {
         told.map(text).map_err(|error| RpcError::of(&error, self.between.client))
     }
 
-    /// The results that say the same as one event of the agent's; none, if the client's version has no word for it.
+    /// Translates one event of the agent into results for the client; none if the client's version
+    /// has no counterpart.
     ///
     /// # Errors
     ///
-    /// The agent's refusal, as the client reads it.
+    /// The agent's error, in the client's version.
     pub(super) fn events(
         &mut self,
         ids: Option<&mut ExchangeIds<'_>>,
@@ -244,7 +246,7 @@ impl<'a> ExchangeTranslation<'a> {
         Ok(self.telling.events(answer).into_iter().map(text).collect())
     }
 
-    /// The results that tell of a task as an agent of this version gives it.
+    /// Returns the results that represent a task of an agent with this dialect.
     pub(super) fn task(
         &mut self,
         ids: Option<&mut ExchangeIds<'_>>,
@@ -256,7 +258,7 @@ impl<'a> ExchangeTranslation<'a> {
         self.telling.events(answer).into_iter().map(text).collect()
     }
 
-    /// Whether the last event was the last one: not every version says so on the wire.
+    /// Returns true if the last event ended the stream: not every version marks this on the wire.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -269,7 +271,7 @@ impl<'a> ExchangeTranslation<'a> {
         Ok(answer)
     }
 
-    /// Puts what the client calls things in the place of the agent's ids.
+    /// Replaces the agent's ids by those of the client.
     fn replace_ids(&mut self, mut ids: Option<&mut ExchangeIds<'_>>, answer: &mut AgentResponse) {
         let own = &mut self.own;
         let exchanged = answer.ids_mut(|kind, id| {
@@ -290,7 +292,7 @@ impl<'a> ExchangeTranslation<'a> {
     }
 }
 
-/// What is written is text.
+/// Encoded JSON is valid UTF-8.
 fn text(json: Vec<u8>) -> String {
     String::from_utf8(json).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Judges the places that clients name as their webhooks.
+//! Policy for the webhook URLs that clients name.
 //!
-//! Reads the operator's list (`outbound.webhooks`): a host that it names may be anywhere, and need
-//! not even be known here, since often the agent calls it; every other one must have a public
-//! address, or one of a listed network. Finds no such places in requests (see `hooks`), and calls
-//! none (see `forwarding`).
+//! Reads the operator's list (`outbound.webhooks`). A host on the list may have any address, and
+//! need not resolve here, since often the agent calls it; every other host must have a public
+//! address, or one in a listed network. See also `webhook_urls` (finds the URLs in requests) and
+//! `push_forward` (calls them).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use http::Uri;
 use crate::config::Webhooks;
 use crate::transport::{AddressPolicy, TransportError, filter_addresses, host_of};
 
-/// How long the name of a place to push to may take to resolve.
+/// Longest time for resolving the host of a webhook.
 const LOOKED_UP: Duration = Duration::from_secs(5);
 
-/// Returns which addresses a place may have.
+/// Returns the addresses that a webhook may have.
 ///
 /// # Errors
 ///
-/// [`TransportError::BadUri`] if it may not be called whatever its address is.
+/// [`TransportError::BadUri`] if the URL is forbidden for any address.
 pub(super) fn policy_of(uri: &Uri, webhooks: &Webhooks) -> Result<AddressPolicy, TransportError> {
     let (_, port) = host_of(uri)?;
     if !webhooks.http && uri.scheme_str() != Some("https") {
@@ -35,11 +35,11 @@ pub(super) fn policy_of(uri: &Uri, webhooks: &Webhooks) -> Result<AddressPolicy,
     })
 }
 
-/// Whether agents may be told to push to a place.
+/// Checks that agents may push to a URL.
 ///
 /// # Errors
 ///
-/// Why not, for the log alone: clients must not learn where names inside lead.
+/// The reason, for the log alone: clients must not learn the addresses of internal names.
 pub(super) async fn is_allowed(uri: &Uri, webhooks: &Webhooks) -> Result<(), String> {
     let policy = policy_of(uri, webhooks).map_err(|error| error.to_string())?;
     if matches!(policy, AddressPolicy::Trusted) {

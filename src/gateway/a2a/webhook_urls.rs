@@ -1,10 +1,10 @@
-//! Where an A2A client wants what is new of a task to be pushed: found in its params, however they are spelled.
+//! Webhook URLs in the params of an A2A client, in the spellings of all versions.
 //!
-//! Not here: whether the gateway lets an agent push there (see `calling`).
+//! See also `proxy` for the check of the URLs.
 
 use crate::gateway::json_object::RawObject;
 
-/// A registration within other params, by each of its names.
+/// Names of the member that holds a nested registration.
 pub(super) const NAMES: [&str; 5] = [
     "pushNotification",
     "pushNotificationConfig",
@@ -13,8 +13,8 @@ pub(super) const NAMES: [&str; 5] = [
     "task_push_notification_config",
 ];
 
-/// The places to push to in params of a send or of a registration; `None` if they cannot be read: who judges one of two may judge the
-/// wrong one.
+/// Returns the webhook URLs in params of a send or of a registration; `None` if they are not
+/// readable, as with duplicate members, of which the agent might read another one.
 pub(super) fn webhook_urls(params: &str) -> Option<Vec<String>> {
     let params = RawObject::read(params)?;
     let mut all = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn webhook_urls(params: &str) -> Option<Vec<String>> {
     urls.map(|url| serde_json::from_str(url.get()).ok()).collect()
 }
 
-/// Puts the registrations that others hold to the rest.
+/// Collects the nested registrations.
 fn within(members: &RawObject, all: &mut Vec<RawObject>) -> Option<()> {
     for found in NAMES.iter().filter_map(|name| inner(members, name)) {
         all.push(found?);
@@ -35,13 +35,13 @@ fn within(members: &RawObject, all: &mut Vec<RawObject>) -> Option<()> {
     Some(())
 }
 
-/// What a member holds that is not null: an object, or what cannot be read.
+/// Returns the object in a member that is not null; `Some(None)` if it is not readable.
 fn inner(members: &RawObject, name: &str) -> Option<Option<RawObject>> {
     let value = members.find(name).filter(|value| value.get() != "null")?;
     Some(RawObject::read(value.get()))
 }
 
-/// Whether a message comes with a place to push to. What cannot be read may have one.
+/// Returns true if a message comes with a webhook, or might: an unreadable one counts.
 pub(super) fn has_push(params: &str) -> bool {
     let names_one = |members: &RawObject| {
         NAMES.iter().any(|name| members.find(name).is_some_and(|value| value.get() != "null"))

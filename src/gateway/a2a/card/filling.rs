@@ -1,21 +1,22 @@
-//! What one version of A2A requires of a card and another does without, so that the readers of every version's SDKs take it.
+//! Members that one version of A2A requires in a card and another does not, so that the SDKs of
+//! every version accept the card.
 //!
-//! What is there stays as it is; `null` counts as absent, as those readers refuse it where a member is required. Not here: addresses and
-//! security, which are the gateway's (see `card`).
+//! Existing members stay as they are; `null` counts as absent, as those SDKs reject it for a
+//! required member. See also `card` for URLs and security, which the gateway sets.
 
 use crate::a2a::Dialect;
 use crate::gateway::json_object::RawObject;
 
-/// Where 1.0 and 0.3 say whether there is another card for those who prove who they are.
+/// Members of 1.0 and 0.3 for the existence of an extended card, which requires authentication.
 const EXTENDED: &str = "extendedAgentCard";
 const OLD_EXTENDED: &str = "supportsAuthenticatedExtendedCard";
 
-/// Puts in what is missing, skills apart.
+/// Adds missing members, except those of skills.
 pub(super) fn complete(card: &mut RawObject) {
     for name in ["name", "description", "version"] {
         set_default(card, name, "\"\"");
     }
-    // What 0.1 says that their absence means.
+    // The defaults that 0.1 defines for absent members.
     for name in ["defaultInputModes", "defaultOutputModes"] {
         set_default(card, name, r#"["text/plain"]"#);
     }
@@ -28,7 +29,7 @@ pub(super) fn complete(card: &mut RawObject) {
     }
 }
 
-/// The same for one skill; `None` if it has no id, without which no version has skills.
+/// Adds missing members of one skill; `None` if it has no id, which every version requires.
 pub(super) fn complete_skill(skill: &mut RawObject) -> Option<()> {
     let id = skill.text("id").filter(|id| !id.is_empty())?;
     if is_absent(skill, "name") {
@@ -39,15 +40,16 @@ pub(super) fn complete_skill(skill: &mut RawObject) -> Option<()> {
     Some(())
 }
 
-/// Makes what an agent can fit those who read of it: 0.3 and 1.0 say the same of another card for those who prove who they are, which is
-/// what the agent's own version says, and what only older versions have is not shown to 1.0 alone.
+/// Adapts the capabilities to the clients: the flag for an extended card gets the value from the
+/// agent's own version in the forms of 0.3 and 1.0, and a member of older versions is hidden from
+/// clients of 1.0 alone.
 pub(super) fn fit_capabilities(card: &mut RawObject, agent: Dialect, clients: &[Dialect]) {
     let Some(mut can) = inner(card, "capabilities") else { return };
     let (new, old) = (flag(&can, EXTENDED), flag(card, OLD_EXTENDED));
     let has = match agent {
         Dialect::V1 => new.or(old),
         Dialect::V0_3 => old.or(new),
-        // There is no way to ask for it.
+        // 0.1 has no extended card.
         Dialect::V0_1 => None,
     };
     can.remove(EXTENDED);
@@ -78,7 +80,7 @@ fn is_absent(members: &RawObject, name: &str) -> bool {
     members.find(name).is_none_or(|value| value.get() == "null")
 }
 
-/// Puts in JSON where there is none.
+/// Sets a member to this JSON if it is absent.
 fn set_default(members: &mut RawObject, name: &str, json: &str) {
     if is_absent(members, name)
         && let Ok(json) = serde_json::from_str(json)

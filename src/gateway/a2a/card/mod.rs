@@ -1,9 +1,10 @@
-//! An agent's card as an A2A client reads it: it leads to the gateway, asks for what the gateway asks for, and shows what the caller may
-//! use. What the gateway does not know stays in it.
+//! Card rewriting for A2A clients: the card names the URLs and the security of the gateway, and the
+//! skills that the caller may use. Unknown members stay.
 //!
-//! Where clients of every version are served, it is one that each of them can read: the members of all versions side by side, as in the
-//! cards of SDKs that speak two. Whoever signed the card signed another one, so signatures are left out. Not here: fetching it (see
-//! `agents`), serving it (see `cards`).
+//! If clients of every version are served, each of them can read the card: it has the members of
+//! all versions side by side, like the cards of SDKs that speak two. A signature is valid for the
+//! original card only, so signatures are removed. Out of scope: fetching the card (see `agents`),
+//! serving it (see `cards`).
 
 mod filling;
 mod security;
@@ -16,25 +17,25 @@ use crate::gateway::json_object::RawObject;
 
 pub(super) use security::CardSecurity;
 
-/// How cards of an agent are shown to a caller.
+/// Rewriter of an agent's card for one caller.
 pub(super) struct CardRewriter<'a> {
-    /// Where the agent is, for the caller.
+    /// URL of the agent at the gateway.
     pub(super) url: String,
-    /// What it speaks.
+    /// Dialect of the agent.
     pub(super) dialect: Dialect,
-    /// The version by its card's own word.
+    /// Version in the agent's card.
     pub(super) version: Option<&'a str>,
-    /// The versions of the clients that read them, in the order in which they are to choose.
+    /// Dialects of the clients that read the card, in order of preference.
     pub(super) clients: Vec<Dialect>,
-    /// What the caller has to prove.
+    /// Authentication that the caller needs.
     pub(super) security: CardSecurity,
-    /// Whether push notifications reach this caller.
+    /// True if push notifications reach this caller.
     pub(super) has_push: bool,
-    /// Whether the caller may use a skill.
+    /// Returns true if the caller may use a skill.
     pub(super) shows: Box<dyn Fn(&str) -> bool + Send + Sync + 'a>,
 }
 
-/// Members that say how the agent is called, or that are the agent's own affair; in every version.
+/// Members about calling the agent, or private to the agent, in every version.
 const OWN: [&str; 11] = [
     "url",
     "preferredTransport",
@@ -49,33 +50,35 @@ const OWN: [&str; 11] = [
     "securityRequirements",
 ];
 
-/// The same of a skill.
+/// Members of a skill that are private to the agent.
 const SKILLS_OWN: [&str; 2] = ["security", "securityRequirements"];
 
-/// Whether some reader may take a member for the one of this name: those of protobuf know each by two names.
+/// Returns true if a reader may take a member for `known`: protobuf readers accept two names for
+/// each member.
 fn is_readable_by(name: &str, known: &str) -> bool {
     let letters = name.chars().filter(|letter| *letter != '_');
     letters.flat_map(char::to_lowercase).eq(known.chars().flat_map(char::to_lowercase))
 }
 
-/// The versions whose clients are served before an agent of this one, its own first.
+/// Returns the dialects of the clients that an agent of this dialect serves, its own first.
 pub(in crate::gateway) fn served(agent: Dialect, translate: bool) -> Vec<Dialect> {
     let others = [Dialect::V1, Dialect::V0_3, Dialect::V0_1].into_iter().filter(|other| *other != agent);
     std::iter::once(agent).chain(others.filter(|_| translate)).collect()
 }
 
-/// The bindings that clients of these versions may use. HTTP+JSON of 0.3 is another one, which the gateway does not have.
+/// Returns the bindings for clients of these versions. HTTP+JSON of 0.3 is a different one, which
+/// the gateway does not have.
 pub(in crate::gateway) fn bindings(served: &[Dialect]) -> &'static [&'static str] {
     if served.contains(&Dialect::V1) { &["JSONRPC", "HTTP+JSON"] } else { &["JSONRPC"] }
 }
 
 impl CardRewriter<'_> {
-    /// Whether clients read it that do not speak the agent's version.
+    /// Returns true if clients of other dialects read the card.
     fn has_others(&self) -> bool {
         self.clients.iter().any(|client| *client != self.dialect)
     }
 
-    /// The card as the caller reads it; `None` if it is no object.
+    /// Returns the card for the caller; `None` if it is not an object.
     pub(super) fn rewrite(&self, card: &str) -> Option<String> {
         let mut card = RawObject::read(card)?;
         card.remove_all(|name| OWN.iter().any(|own| is_readable_by(name, own)));
@@ -111,13 +114,14 @@ impl CardRewriter<'_> {
         }
         if clients.contains(&Dialect::V0_3) {
             card.insert_or_replace("preferredTransport", &"JSONRPC");
-            // An agent of 0.2 is served to clients of 0.3, which ask for that.
+            // An agent of 0.2 is served to clients of 0.3, which require that version in the card.
             let own = self.version.filter(|own| !self.has_others() || own.starts_with("0.3"));
             card.insert_or_replace("protocolVersion", &own.unwrap_or("0.3.0"));
         }
     }
 
-    /// The interfaces of a version in the order in which SDKs without a preference are to take them. 0.1 has none.
+    /// Returns the interfaces of a version, in order of preference for SDKs without one. 0.1 has
+    /// none.
     fn interfaces_of(&self, version: Dialect) -> Vec<Value> {
         let bindings = match version {
             Dialect::V1 | Dialect::V0_3 => bindings(&[version]),
@@ -127,10 +131,10 @@ impl CardRewriter<'_> {
         bindings.iter().map(of).collect()
     }
 
-    /// A skill without what it asked for itself, if the caller may use it.
+    /// Returns a skill without its own security requirements, if the caller may use it.
     fn skill(&self, skill: &RawValue) -> Option<Box<RawValue>> {
         let mut members = RawObject::read(skill.get())?;
-        // By the name that the rules and the settings have for it.
+        // Under the name that the rules and the settings use.
         let id = skill_id(&members.text("id")?);
         if id.is_empty() || !(self.shows)(&id) {
             return None;

@@ -1,6 +1,7 @@
-//! What an A2A client has to prove, as a card says it.
+//! Security section of a card: the authentication that A2A clients need at the gateway.
 //!
-//! Reads a2a.md §3.1. What the agent itself asks for is the gateway's affair. Not here: checking it (see `auth`).
+//! Reads docs/spec/a2a.md §3.1. The agent's own security requirements are met by the gateway. See
+//! also `auth`.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use crate::a2a::Dialect;
 use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification};
 use crate::gateway::json_object::RawObject;
 
-/// The ways to prove who one is, and which of them are enough.
+/// Authentication mechanisms, and the sufficient combinations of them.
 #[derive(Debug, Default)]
 pub(in crate::gateway::a2a) struct CardSecurity {
     schemes: Vec<(String, PresentedScheme)>,
-    /// Any one of these is enough; each is some of the schemes, all together.
+    /// Each alternative is sufficient; it consists of schemes that are required together.
     alternatives: Vec<Vec<String>>,
     scopes: Vec<String>,
 }
@@ -29,7 +30,7 @@ enum PresentedScheme {
 }
 
 impl CardSecurity {
-    /// What a listener wants.
+    /// Creates the section for the requirements of a listener.
     pub(in crate::gateway::a2a) fn new(auth: &Auth, require: &Require) -> Self {
         let by_mechanism: Vec<Vec<(String, PresentedScheme)>> =
             require.of.iter().map(|mechanism| schemes(auth, *mechanism)).collect();
@@ -52,7 +53,7 @@ impl CardSecurity {
         Self { schemes, alternatives, scopes: auth.scopes.clone() }
     }
 
-    /// Writes it into a card for clients of these versions.
+    /// Writes the section into a card for clients of these versions.
     pub(super) fn write(&self, card: &mut RawObject, served: &[Dialect]) {
         if self.schemes.is_empty() {
             return;
@@ -65,7 +66,8 @@ impl CardSecurity {
         if later.is_empty() {
             return;
         }
-        // Both versions have them under one name. Their members differ, and each reader passes over those of the other.
+        // Both versions use one member name. Their fields differ, and readers ignore those of the
+        // other version.
         let schemes: BTreeMap<&str, Map<String, Value>> =
             self.schemes.iter().map(|(name, scheme)| (name.as_str(), scheme.for_all(&later))).collect();
         card.insert_or_replace("securitySchemes", &schemes);
@@ -130,7 +132,7 @@ fn token(issuer: &TokenIssuer) -> PresentedScheme {
 }
 
 impl PresentedScheme {
-    /// The name of it that 0.1 has, which knows no more.
+    /// Returns the name of the scheme in 0.1, which has no further fields.
     fn word(&self) -> &'static str {
         match self {
             Self::Certificate => "mutualTLS",

@@ -1,4 +1,4 @@
-//! What each version's readers insist on, of cards of agents of each version.
+//! Members that the readers of each version require, in cards of agents of each version.
 
 use super::*;
 use crate::config::{ApiKeys, Auth, Mechanism, Require, RequireRule};
@@ -17,7 +17,7 @@ fn front(dialect: Dialect, translate: bool) -> CardRewriter<'static> {
     }
 }
 
-/// The card as clients of every version see it, who show a key.
+/// Returns the card for clients of all versions, with API keys required.
 fn for_all(dialect: Dialect, card: &str) -> Value {
     let keys = ApiKeys { header: http::HeaderName::from_static("x-api-key"), holders: Vec::new() };
     let auth = Auth { api_keys: Some(keys), ..Auth::default() };
@@ -32,7 +32,7 @@ const CARD: &str = r#"{"name":"Bard","url":"http://inside/","preferredTransport"
     "capabilities":{"streaming":true,"pushNotifications":true},"securitySchemes":{"a":{}},"security":[{"a":[]}],
     "skills":[{"id":"sing","security":[{"a":[]}],"n":1e2},{"id":"whisper"}, 7]}"#;
 
-/// As agents of each version write them who write no more than they must.
+/// Minimal cards of agents of each version.
 const BARE: [(Dialect, &str); 3] = [
     (
         Dialect::V1,
