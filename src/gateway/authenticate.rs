@@ -54,7 +54,8 @@ impl Inner {
             audit_log::not_admitted(http.client_addr(), denial_reason(denied));
             let at = ChallengeContext { settings: &self.settings, endpoint };
             if denied == Denied::Bad {
-                // Valid credentials in the cache are accepted from any address.
+                // Only failures are limited: credentials already known to be valid pass from any
+                // address.
                 if let Err(wait) = may_cost {
                     return Fault::RateLimited(wait.as_secs() + 1);
                 }

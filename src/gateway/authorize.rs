@@ -146,8 +146,8 @@ impl Inner {
         self.judge_tool(caller, &Action { agent: Some(agent), tool: Some(tool), ..CALL }).is_allowed()
     }
 
-    /// Evaluates the rules for a tool. The single tool of an agent without skills stands for all
-    /// skills.
+    /// Evaluates the rules for a tool. The single tool of an agent names no skill, so a rule that
+    /// denies any skill of the card denies the tool.
     fn judge_tool(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         let has_skill = wanted.tool.is_none_or(|(skill, _)| !skill.is_empty());
         if has_skill || self.rules.is_empty() {
@@ -325,8 +325,8 @@ const MAX_AUDITED_ARGUMENT_BYTES: usize = 2048;
 /// Pointers to handles: any client can use the handle of an anonymous caller.
 const HANDLES: [&str; 2] = ["/taskId", "/contextId"];
 
-/// Returns arguments for the audit log, with the listed pointers removed. Unreadable arguments are
-/// left out: they could not be redacted.
+/// Returns arguments for the audit log, with the values at `pointers` redacted. Unreadable
+/// arguments are left out: they could not be redacted.
 fn redacted(arguments: &RawValue, pointers: &[String]) -> String {
     let Ok(mut value) = serde_json::from_str::<Value>(arguments.get()) else {
         return "(unreadable)".to_owned();

@@ -76,8 +76,8 @@ impl Inner {
         let BatchAnswers { count, mut body } = answers;
         body.push(b']');
         match lacks.first() {
-            // No request is served: the HTTP status can say what is missing, where some clients
-            // look only.
+            // No request is served: the HTTP response can say what is missing, and clients look
+            // only there.
             Some(lack) if lacks.len() == count => {
                 exchange.record_rejection(lack, &self.metrics);
                 refused(http, lack, Era::Legacy, body).await

@@ -83,7 +83,7 @@ pub(super) fn address(http: &Session) -> Option<IpAddr> {
 }
 
 impl QuotaRegistry {
-    /// Creates the quotas from these limits. No caller may use a global limit alone.
+    /// Creates the quotas from these limits. No caller may use up a global limit alone.
     pub(super) fn new(limits: &Limits, agents: &[Agent], metrics: &Arc<Metrics>) -> Self {
         let agents = agents.iter().map(|agent| {
             let rate = quota(agent.rate, agent.rate).map(RateLimiter::direct);

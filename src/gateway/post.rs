@@ -177,7 +177,7 @@ impl Inner {
     ) -> Result<ClassifiedMessage<'a>, Box<ErrorReply>> {
         let message = match parse::<ClientParams<'a>>(text) {
             Ok(message) => message,
-            // The response to a notification is never read, so its params do not matter.
+            // A notification gets no response, even if its params are invalid.
             Err(ParseError::BadParams(_)) if is_notification(text) => return Ok(ClassifiedMessage::Accepted),
             Err(grammar) => return Err(Box::new(parse_error_reply(text, headers, grammar))),
         };

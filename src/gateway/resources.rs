@@ -203,8 +203,8 @@ impl Inner {
         }
     }
 
-    /// Returns the description of an agent as JSON: the operator's manifest, with unresolved
-    /// references, else the agent's card. Hidden skills are left out of both.
+    /// Returns the description of an agent as JSON: the operator's manifest as it was written, with
+    /// its references; without one, the agent's card. Hidden skills are left out of both.
     fn described(&self, asker: &ClientContext, door: Route<'_>, name: &str) -> Option<String> {
         let agents = self.seen(asker, door);
         let (agent, known) = agents.into_iter().find(|(agent, _)| agent.settings.name == name)?;

@@ -448,8 +448,8 @@ impl<'a> ActiveCall<'a> {
         self.rung.then == Fallback::CoreTask && self.form == ResultKind::Tool
     }
 
-    /// Returns true if the client will get a task, and the agent has not named it yet: a short
-    /// extra wait.
+    /// Returns true if the client will get a task, and the agent has not named it yet: the call
+    /// then waits a little longer.
     fn awaits_task_id(&self, source: &EventSource) -> bool {
         self.rung.then == Fallback::Task && self.wait_for == WaitFor::Answer && !source.is_named()
     }

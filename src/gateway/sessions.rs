@@ -4,8 +4,8 @@
 //! Losing the changes of a live session only resets defaults. They are therefore bounded, and the
 //! owner with most of them loses its oldest. They become rows, from which the next process restores
 //! them. The end of a session is never forgotten. When there is no room for one more, the oldest
-//! ended sessions of an owner are merged into a point in time: all sessions of that owner which
-//! began by then are over, live ones too.
+//! ended sessions of one owner are merged into a point in time: all sessions of that
+//! owner which began by then are over, live ones too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

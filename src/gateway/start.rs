@@ -101,7 +101,7 @@ impl Inner {
         };
         let PreparedCall { source, serving, place: _place } = begun;
         let budget = if in_batch { Some(budget) } else { serving.rung.patience };
-        // The client has been waiting while the card of the agent was fetched.
+        // The client has already waited while the call was prepared.
         let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
         self.run_call((to, budget), (source, serving), exchange, params).await.map_err(Err)
     }

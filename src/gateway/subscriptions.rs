@@ -309,8 +309,8 @@ impl Inner {
     /// Restarts the follower of every watched task that has none.
     fn ensure_followed(&self, stream: &Subscription<'_>) {
         for entry in stream.watching.entries() {
-            // Starting a follower was tried with the token of this stream: the token is as old as
-            // the stream.
+            // Only a fresh token of the caller helps, and the token of this stream is as old as the
+            // stream.
             if entry.visible_state(|inside| inside.awaits_input()) {
                 continue;
             }

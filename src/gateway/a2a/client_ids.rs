@@ -89,8 +89,8 @@ impl ClientIdMap {
         Some(found)
     }
 
-    /// Records the client's id and the agent's id of an object. Beyond a limit it does not: a new
-    /// task is checked by [`ClientIdMap::has_room`] before.
+    /// Records the client's id and the agent's id of an object. Beyond a limit nothing is recorded;
+    /// a new task is checked by [`ClientIdMap::has_room`] before.
     pub(super) fn put(&self, pair: (&str, &str), kind: IdKind, (client, agent): (&str, &str), now: Instant) {
         if client.len() > MAX_CLIENT_ID_BYTES || agent.len() > MAX_CLIENT_ID_BYTES {
             return;

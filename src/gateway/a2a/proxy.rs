@@ -223,8 +223,8 @@ impl Inner {
         respond_error(http, (FullResponse { status, headers, body }, room), answers).await
     }
 
-    /// Rejects a request with a webhook URL that leads into a network of the operator without
-    /// permission.
+    /// Rejects a webhook URL that only hosts inside the operator's network can reach, unless
+    /// `outbound.webhooks` allows it.
     async fn check_hooks(&self, agent: &str, all: Vec<String>) -> Result<(), A2aError> {
         for url in all {
             let uri: Uri = url.parse().map_err(|_| A2aError::BadPush("it is no URL".to_owned()))?;
