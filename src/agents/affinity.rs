@@ -1,7 +1,8 @@
-//! At which endpoint of an agent each task and each conversation lives.
+//! The affinity map: the endpoint of an agent that holds each task and each conversation.
 //!
-//! Bounded, and forgotten some time after the last use; a task that is not known here is looked for (see `seek`). Keys are hashes, so
-//! that long ids of an agent take no room. Not here: agents with one endpoint, which need none of this.
+//! Bounded, and forgotten some time after the last use; a task that is not in the map is located
+//! (see `locate`). Keys are hashes, so that long ids of an agent take no room. Agents with one
+//! endpoint need no map.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -11,12 +12,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Ids of one generation; there are two.
+/// The maximum number of ids of one generation; there are two generations.
 const MAX_GENERATION_IDS: usize = 65_536;
-/// How long a generation is added to.
+/// The time for which entries are added to a generation.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// What lives somewhere.
+/// The key of an affinity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum AffinityKey<'a> {
     /// A task, by its id.
@@ -25,17 +26,17 @@ pub(super) enum AffinityKey<'a> {
     Context(&'a str),
 }
 
-/// Where it lives, and which other places do not know it.
+/// The endpoint that holds a task or conversation, and the other endpoints that do not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Affinity {
     at: usize,
     /// The round in which the others were asked.
     round: u32,
-    /// The places that answered in that round that they do not know it, one bit for each.
+    /// The endpoints that answered in that round that they do not know it, one bit for each.
     asked: u64,
 }
 
-/// The homes of the tasks and conversations of one agent.
+/// The affinities of the tasks and conversations of one agent.
 pub(super) struct AffinityMap {
     hashers: [RandomState; 2],
     inside: Mutex<AffinityState>,
@@ -58,13 +59,13 @@ impl AffinityMap {
         Self { hashers: [RandomState::new(), RandomState::new()], inside: Mutex::new(inside) }
     }
 
-    /// Where it lives, if that is known.
+    /// Returns the endpoint of this key, if it is known.
     pub(super) fn find(&self, kept: AffinityKey<'_>, now: Instant) -> Option<usize> {
         let key = self.key(kept);
         self.inside().touch(key, now).map(|home| home.at)
     }
 
-    /// Remembers where it lives.
+    /// Records the endpoint of this key.
     pub(super) fn remember(&self, kept: AffinityKey<'_>, at: usize, now: Instant) {
         let key = self.key(kept);
         let mut inside = self.inside();
@@ -72,15 +73,15 @@ impl AffinityMap {
         inside.put(key, home.unwrap_or(Affinity { at, round: 0, asked: 0 }), now);
     }
 
-    /// Returns true if this place said in this round that it does not know it. A round ends when any
-    /// place goes or comes back.
+    /// Returns true if this endpoint answered in this round that it does not know the key. A round
+    /// ends when any endpoint fails or returns.
     pub(super) fn was_asked(&self, kept: AffinityKey<'_>, (at, round): (usize, u32), now: Instant) -> bool {
         let key = self.key(kept);
         let home = self.inside().touch(key, now);
         home.is_some_and(|home| home.round == round && home.asked & bit(at) != 0)
     }
 
-    /// Notes that this place does not know it.
+    /// Records that this endpoint does not know the key.
     pub(super) fn note_asked(&self, kept: AffinityKey<'_>, (at, round): (usize, u32), now: Instant) {
         let key = self.key(kept);
         let mut inside = self.inside();
@@ -103,7 +104,7 @@ fn bit(at: usize) -> u64 {
 }
 
 impl AffinityState {
-    /// What is used stays.
+    /// Returns an entry; entries that are used stay.
     fn touch(&mut self, key: [u64; 2], now: Instant) -> Option<Affinity> {
         self.turn(now);
         if let Some(home) = self.young.get(&key) {
@@ -122,7 +123,7 @@ impl AffinityState {
         self.young.insert(key, home);
     }
 
-    /// The old are forgotten when the young have become old.
+    /// Forgets the old generation once the young one has become old.
     fn turn(&mut self, now: Instant) {
         if now.saturating_duration_since(self.since) >= AGE {
             self.old = std::mem::take(&mut self.young);

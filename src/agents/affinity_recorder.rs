@@ -1,8 +1,9 @@
-//! What an answer that is passed on says of the task and the conversation that it is about: they live where it comes from.
+//! The recorder of affinity: reads from a forwarded response which task and conversation the
+//! endpoint holds.
 //!
-//! Only of agents with several endpoints, and only as far as is needed: the events of a stream until both are known, an answer of one
-//! piece up to a bound. What is not understood is not remembered; a task can be looked for then (see `seek`). Not here: passing it on
-//! (see `pass`).
+//! Only for agents with several endpoints, and only as far as needed: the events of a stream until
+//! both are known, a single response up to a limit. A response that cannot be read is not recorded;
+//! its task can be located later (see `locate`). See `forward` for the forwarding.
 
 use std::sync::Arc;
 
@@ -11,19 +12,19 @@ use super::rpc::BodyKind;
 use crate::a2a::StreamResponse;
 use crate::sse::Decoder;
 
-/// Longest answer, or event, that is read for this, in bytes.
+/// The maximum size of a response, or event, that is read for this, in bytes.
 const MAX_OBSERVED_BYTES: usize = 1 << 20;
-/// Most events of a stream that are read for this.
+/// The maximum number of events of a stream that are read for this.
 const MOST_EVENTS: usize = 16;
 
-/// Listens to the answer of one endpoint.
+/// Observes the response of one endpoint.
 pub(super) struct AffinityRecorder {
     known: Arc<ResolvedAgent>,
     at: usize,
     heard: Observed,
 }
 
-/// What of the answer has gone by.
+/// The part of the response that was observed.
 enum Observed {
     Value(Vec<u8>),
     Events(Decoder, usize),
@@ -32,7 +33,7 @@ enum Observed {
 }
 
 impl AffinityRecorder {
-    /// Listens to an answer of this form, from the beginning.
+    /// Observes a response of this form, from the beginning.
     pub(super) fn new(known: Arc<ResolvedAgent>, at: usize, form: BodyKind) -> Self {
         let heard = match form {
             BodyKind::Json => Observed::Value(Vec::new()),
@@ -41,7 +42,7 @@ impl AffinityRecorder {
         Self { known, at, heard }
     }
 
-    /// Takes in the next bytes.
+    /// Observes the next bytes.
     pub(super) fn observe(&mut self, bytes: &[u8]) {
         let is_enough = match &mut self.heard {
             Observed::Value(body) if body.len().saturating_add(bytes.len()) <= MAX_OBSERVED_BYTES => {
@@ -65,7 +66,7 @@ impl AffinityRecorder {
         }
     }
 
-    /// The answer is over.
+    /// Observes the end of the response.
     pub(super) fn end(&mut self) {
         if let Observed::Value(body) = std::mem::replace(&mut self.heard, Observed::Enough) {
             self.known.is_done(self.at, &body);
@@ -74,7 +75,8 @@ impl AffinityRecorder {
 }
 
 impl ResolvedAgent {
-    /// Remembers where what an answer is about lives. Says whether it names both the task and the conversation, or is all there is.
+    /// Records the endpoint of the task and conversation of a response. Returns true if the
+    /// response names both, or can name no more.
     fn is_done(&self, at: usize, json: &[u8]) -> bool {
         let Ok(event) = self.interface.event(json) else { return false };
         self.endpoints.hear(at, &event);

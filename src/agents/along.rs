@@ -1,30 +1,30 @@
-//! What of a client's request goes along to the agents that it causes work at.
+//! The parts of a client's request that are forwarded to agents.
 //!
-//! Only headers that the configuration names, and the caller's token where it is exchanged for another; neither is ever logged. Not
-//! here: which names may be configured (see `config`), exchanging (see `auth`).
+//! Only headers that the configuration names, and the caller's token where it is exchanged for
+//! another; neither is ever logged.
 
 use http::{HeaderMap, HeaderName};
 
 use crate::auth::SubjectToken;
 
-/// What goes along. Each agent takes out of it what its own settings name.
+/// The forwarded parts. Each agent selects those that its own settings name.
 pub struct ForwardedContext {
     headers: HeaderMap,
     subject: Option<SubjectToken>,
 }
 
 impl ForwardedContext {
-    /// Takes the headers of these names out of a request.
+    /// Copies the headers of these names from a request.
     pub(super) fn new(names: &[HeaderName], request: &HeaderMap, subject: Option<SubjectToken>) -> Self {
         Self { headers: select(names, request), subject }
     }
 
-    /// Puts the headers of these names into others.
+    /// Inserts the headers of these names into others.
     pub(super) fn insert(&self, names: &[HeaderName], into: &mut HeaderMap) {
         into.extend(select(names, &self.headers));
     }
 
-    /// The token of the caller, for exchanging it.
+    /// Returns the token of the caller, for its exchange.
     pub(super) fn subject(&self) -> Option<&SubjectToken> {
         self.subject.as_ref()
     }

@@ -1,6 +1,6 @@
-//! What is done at an agent for one call.
+//! The operations at an agent for one call.
 //!
-//! A message is sent once and never again. Not here: who waits for the answer.
+//! A message is sent once and never again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,28 +19,29 @@ use crate::quota::AnswerRoom;
 use crate::transport::{HttpClient, Response};
 use tracing::warn;
 
-/// What is to be done.
+/// An operation at an agent.
 #[derive(Debug)]
 pub enum AgentOperation {
-    /// Say this.
+    /// Send this message.
     Say(Message),
-    /// Say this in a task.
+    /// Send this message in a task.
     Continue(FollowUpMessage),
-    /// Wait for the task to end or to ask something new.
+    /// Wait for the task to end or to ask a new question.
     Await(String, KnownQuestions),
-    /// See how the task stands.
+    /// Get the state of the task.
     Look(String),
-    /// Stop the task.
+    /// Cancel the task.
     Cancel(String),
-    /// Ask the agent to push what is new of the task.
+    /// Ask the agent to push changes of the task.
     Webhook(String, WebhookTarget),
 }
 
-/// Where an agent is to push what is new of a task. The one registration of this gateway for the task: to ask twice changes nothing.
+/// The URL to which an agent pushes changes of a task. The gateway has one registration per task: a
+/// second request changes nothing.
 pub struct WebhookTarget {
     /// The address.
     pub url: String,
-    /// What the agent is to prove itself with.
+    /// The token that authenticates the agent's pushes.
     pub token: String,
 }
 
@@ -54,46 +55,50 @@ impl fmt::Debug for WebhookTarget {
 /// The questions of a task that are known already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KnownQuestions {
-    /// This one is open: the agent says nothing new while it repeats it.
+    /// The open question: an event that repeats it is not new.
     pub open: Option<Fingerprint>,
-    /// This one has been answered: while the agent repeats it, it has not begun to work on the answer.
+    /// The answered question: while the agent repeats it, it has not begun to work on the answer.
     pub answered: Option<Fingerprint>,
-    /// In which state the agent asks it.
+    /// The state in which the agent asks the question.
     pub state: Option<TaskState>,
-    /// Whether the agent asks with a message. Once that has gone into the history, an answer has come in, and what is left is the
-    /// same question, until the agent is done with the answer.
+    /// True if the agent asks with a message. Once that message is in the history, an answer has
+    /// arrived, and the same question without it remains until the agent has processed the answer.
     pub has_words: bool,
 }
 
-/// What is said in a live task.
+/// A message to a live task.
 #[derive(Debug)]
 pub struct FollowUpMessage {
     /// The task.
     pub task: String,
-    /// What is said.
+    /// The message.
     pub message: Message,
-    /// The question that it answers: nothing is said if that is not open any more. `None`: said in any case.
+    /// The question that it answers: nothing is sent if that question is not open any more. `None`:
+    /// sent in any case.
     pub turn: Option<Fingerprint>,
-    /// The state in which it was asked, if it had words. Without them it is as open as before, if an answer was taken in and refused.
+    /// The state in which it was asked, if it had a message. Without one the question is as open as
+    /// before, if the agent received an answer and rejected it.
     pub worded: Option<TaskState>,
-    /// Whether somebody else listens to the task already: then no second stream is opened.
+    /// True if the stream of the task is read elsewhere already: then no second stream is opened.
     pub beside: bool,
 }
 
-/// What an agent may send, in bytes, and how long the gateway has patience with it.
+/// Limits in bytes of an agent's output, and in time.
 #[derive(Debug, Clone, Copy)]
 pub struct CallLimits {
     /// Bytes of one event of a stream.
     pub event: usize,
-    /// How long a stream may be silent before the agent is asked how the task stands.
+    /// The time without bytes after which the agent of a stream is asked for the state of the task.
     pub silence: Duration,
-    /// The pause before a question is asked again; it doubles from there.
+    /// The pause before the first repetition of a query; it doubles from there.
     pub retry_base: Duration,
     /// The longest such pause.
     pub retry_max: Duration,
-    /// How long a task may stay as it is after the agent has ended its stream, before its client is told.
+    /// The time that a task may remain unchanged after the agent ended its stream, before its
+    /// client is notified.
     pub stalled: Duration,
-    /// How often in a row an agent may fail to answer before it is given up; 0: as long as somebody waits.
+    /// The number of failed attempts in a row after which an agent is given up; 0: as long as a
+    /// client waits.
     pub max_attempts: u32,
 }
 
@@ -104,7 +109,7 @@ pub(super) struct AgentCall {
     pub(super) terms: CallLimits,
 }
 
-/// Begins a call; its answers are held in this room. Nothing happens until the drive is polled.
+/// Begins a call; its responses are counted in this room. Nothing happens until the call is polled.
 pub fn start(
     client: HttpClient,
     known: Arc<ResolvedAgent>,
@@ -119,7 +124,8 @@ impl AgentCall {
     async fn run(self, errand: AgentOperation, out: (EventSender, AnswerRoom)) -> Result<(), AgentFailure> {
         match errand {
             AgentOperation::Say(message) => self.send_message(message, TaskTracker::new(out, None)).await,
-            // Boxed, here and below: what a plain call does not need must not make it larger.
+            // Boxed, here and below: the future of a plain call must not grow by parts that it does
+            // not need.
             AgentOperation::Continue(what) => Box::pin(self.continue_task(what, out)).await,
             AgentOperation::Await(task, asked) => {
                 let mut track = TaskTracker::new(out, Some(task)).for_task(asked);
@@ -145,8 +151,8 @@ impl AgentCall {
         }
     }
 
-    /// A task is looked at before anything is said in it: its question may have been answered, and a finished one takes no more
-    /// messages.
+    /// Gets the task before the message is sent: its question may have been answered, and a
+    /// finished task takes no more messages.
     async fn continue_task(
         &self,
         what: FollowUpMessage,
@@ -160,7 +166,7 @@ impl AgentCall {
         let is_left = worded == Some(state) && !has_message;
         let is_open = turn.is_none_or(|turn| open.is_some_and(|open| open.asks_same(turn)));
         if !is_open && !is_left {
-            // Somebody has answered it, here or elsewhere: it is not answered twice.
+            // The question was answered, here or elsewhere: it is not answered twice.
             let mut track = TaskTracker::new(out, Some(task.clone()));
             if track.take_look(found).await {
                 return Ok(());
@@ -177,17 +183,18 @@ impl AgentCall {
             has_words: has_message || is_left,
         };
         message.context_id = found.context_id.clone().or(message.context_id);
-        // The task as it stood is not held while the agent works.
+        // The fetched task is not held while the agent works.
         drop(found);
         out.1.permit.shrink_to(0);
         message.task_id = Some(task);
         let track = TaskTracker::new(out, message.task_id.clone()).for_task(asked).answering(turn);
         let track = if beside { track.ignore_foreign() } else { track };
-        // Where the task was found, and nowhere else.
+        // At the endpoint where the task was found, and nowhere else.
         self.at(known).say_here(message, track).await
     }
 
-    /// Stops a task. One that the gateway named may not have begun at the agent: the message that begins it is under way.
+    /// Cancels a task. A task that the gateway named may be unknown to the agent yet: the message
+    /// that begins it is under way.
     async fn cancel(&self, task: &str, room: &mut AnswerRoom) -> Result<Task, AgentFailure> {
         let mut tries =
             if self.known.interface.dialect.client_generates_task_ids() { CANCEL_TRIES } else { 1 };
@@ -195,7 +202,7 @@ impl AgentCall {
             tries -= 1;
             match cancel_task(&self.client, &self.known, task, room).await {
                 Err(AgentFailure::TaskNotFound) if tries > 0 => self.pause(FIRST_PAUSE).await,
-                // Nothing was sent: the agent may be somewhere else by now.
+                // Nothing was sent: the agent may be at another endpoint by now.
                 Err(unsent @ (AgentFailure::Unreachable(_) | AgentFailure::BreakerOpen(_))) => {
                     let found = find_task(&self.client, &self.known, task, room).await.map_err(|_| unsent)?;
                     return cancel_task(&self.client, &found.known, task, room).await;
@@ -205,18 +212,18 @@ impl AgentCall {
         }
     }
 
-    /// The same call, to the agent as it is called by this.
+    /// Returns the same call for this form of the agent.
     pub(super) fn at(&self, known: Arc<ResolvedAgent>) -> Self {
         Self { client: self.client.clone(), known, terms: self.terms }
     }
 
-    /// Says a message that begins something; by another interface of the card while nothing was sent, because there is no
-    /// connection.
+    /// Sends a message that begins a task; through another interface of the card as long as nothing
+    /// was sent, because no connection was made.
     async fn send_message(&self, message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
         if self.known.standbys.is_empty() {
             return self.say_here(message, track).await;
         }
-        // Boxed: what most agents do not need must not make their calls larger.
+        // Boxed: the calls of most agents do not need it, and must not grow by it.
         Box::pin(self.say_anywhere(message, track)).await
     }
 
@@ -236,17 +243,18 @@ impl AgentCall {
         said
     }
 
-    /// Says a message; once more in another version if the agent proves that it understood nothing of the first try.
+    /// Sends a message; once more in another version if the agent proves that it did not process
+    /// the first attempt.
     async fn say_here(&self, mut message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
         let (task, context) = (message.task_id.clone(), message.context_id.clone());
         match (self.send_once(&mut message, track.clone()).await, &self.known.other) {
             (Err(AgentFailure::VersionNotSupported(why)), Some(other)) if track.may_begin_anew() => {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
-                warn!(from, to, why, "agent does not speak what its card promises; trying another version");
+                warn!(from, to, error = why, "agent rejected the version of its card, trying another");
                 let call = self.at(other.clone());
                 (message.task_id, message.context_id) = (task, context);
                 let said = Box::pin(call.send_once(&mut message, track)).await;
-                // Remembered, unless it understood nothing of this either.
+                // Remembered, unless the agent rejected this version also.
                 let is_wrong = !matches!(said, Err(AgentFailure::VersionNotSupported(_)));
                 self.known.is_wrong.store(is_wrong, Ordering::Release);
                 said
@@ -257,7 +265,7 @@ impl AgentCall {
 
     async fn send_once(&self, message: &mut Message, mut track: TaskTracker) -> Result<(), AgentFailure> {
         let interface = &self.known.interface;
-        // What the agent knows already.
+        // The task that exists at the agent already.
         let about = message.task_id.clone();
         let begins = about.is_none() && interface.dialect.client_generates_task_ids();
         if begins {
@@ -274,7 +282,7 @@ impl AgentCall {
         ask.begins = message.task_id.clone().filter(|_| begins);
         let mut track = track.opening();
         match self.read_response(&ask, &mut track).await {
-            // No answer, but the task has a name to ask for it by.
+            // No response, but the task has a name to ask for it by.
             Err(trouble @ (AgentFailure::Timeout(_) | AgentFailure::ConnectionLost(_)))
                 if begins && !track.is_judged() =>
             {
@@ -287,7 +295,7 @@ impl AgentCall {
         }
     }
 
-    /// Asks, and passes on what comes of it.
+    /// Sends a request and handles the response.
     async fn read_response(&self, ask: &AgentRequest, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         let (form, mut reply) = post(&self.client, &self.known, ask).await?;
         let endpoints = &self.known.endpoints;
@@ -301,7 +309,7 @@ impl AgentCall {
                 let body = whole(&mut reply, &self.known, &mut track.room).await?;
                 let event = self.known.interface.event(&body);
                 let event = event.map_err(|error| by_status(first_refusal(error), status))?;
-                // From here on the event alone is held.
+                // From here on only the event is held.
                 drop(body);
                 track.response_has_come();
                 if track.on_event(event).await || track.is_beside() {
@@ -318,7 +326,8 @@ impl AgentCall {
         }
     }
 
-    /// Reads a stream to its end, and asks the agent what became of the task if that came too early, or if it falls silent.
+    /// Reads a stream to its end; asks the agent for the state of the task if the end came too
+    /// early or the stream is silent.
     async fn read_stream(&self, reply: Response, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         let mut listening = EventStream::new(reply, self.terms);
         loop {
@@ -366,7 +375,7 @@ impl AgentCall {
     }
 }
 
-/// The pause after an answer that said only that the work has begun.
+/// The pause after a response that shows only that the work has begun.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// How often an agent is asked to stop a task that it does not know yet.
+/// The number of attempts to cancel a task that the agent does not know yet.
 const CANCEL_TRIES: u32 = 4;

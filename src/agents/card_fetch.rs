@@ -1,7 +1,7 @@
-//! One look at an agent's card: over HTTP or from a file.
+//! One fetch of an agent's card: over HTTP or from a file.
 //!
-//! Reads a2a.md §2.1: both well-known paths, validators honoured, no redirects. Not here: when (see `refresh`), what the card
-//! says (see `a2a::card`).
+//! Follows `docs/spec/a2a.md §2.1`: both well-known paths, validators honoured, no redirects. See
+//! also `refresh` for the times and `a2a::card` for the content.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,33 +18,33 @@ use crate::auth::AccessToken;
 use crate::config::CardSource;
 use crate::transport::{HttpClient, Response, TransportError};
 
-/// Longest card that is read, in bytes.
+/// The maximum size of a card, in bytes.
 const MAX_CARD_BODY_BYTES: usize = 1024 * 1024;
-/// Where cards are, newest place first.
+/// The paths of cards, newest first.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
-/// Why there is no card.
+/// A failure to fetch a card.
 #[derive(Debug, thiserror::Error)]
 pub enum CardFetchError {
-    /// The agent does not answer.
+    /// The agent does not respond.
     #[error("cannot be reached: {0}")]
     Transport(#[from] TransportError),
-    /// The answer is not a card.
+    /// The response is not a card.
     #[error("GET {0} answered with HTTP {1}")]
     Status(String, u16),
     /// The card cannot be used.
     #[error("{0}")]
     Card(#[from] CardError),
-    /// The card sends the gateway to a place that it may not go to.
+    /// The card names an address to which the gateway must not connect.
     #[error("{0}")]
     Distrusted(#[from] super::interface::UntrustedInterface),
-    /// The card is not by whom it must be.
+    /// The card is not signed by the required key.
     #[error("{0}; the operator demands a signature (signature.required)")]
     Unsigned(#[from] super::signature::CardSignatureError),
     /// The file cannot be read.
     #[error("cannot read {0}: {1}")]
     File(String, std::io::Error),
-    /// Something in the configuration of this agent cannot be used.
+    /// A setting of this agent cannot be used.
     #[error("{0}")]
     Setting(String),
 }
@@ -52,20 +52,20 @@ pub enum CardFetchError {
 /// A card that was fetched.
 #[derive(Debug)]
 pub struct FetchedCard {
-    /// The card; `None` when it is still the one that the validator belongs to.
+    /// The card; `None` if it is still the one that the validator belongs to.
     pub card: Option<AgentCard>,
-    /// Validator for the next look.
+    /// The validator for the next fetch.
     pub etag: Option<String>,
-    /// How long the agent says that the card stays good.
+    /// The time for which the card is fresh, as the agent states it.
     pub fresh_for: Option<Duration>,
-    /// Where it came from; `None` for a file.
+    /// The URL that it came from; `None` for a file.
     pub from: Option<Uri>,
 }
 
-/// How a card is asked for.
+/// A request for a card.
 pub(super) struct CardRequest<'a> {
     pub(super) client: &'a HttpClient,
-    /// Whose card it is.
+    /// The agent of the card.
     pub(super) agent: &'a Agent,
     pub(super) etag: Option<&'a str>,
 }
@@ -105,7 +105,7 @@ impl CardRequest<'_> {
         let fresh_for = max_age(reply.headers());
         let from = Some(origin.clone());
         match reply.status() {
-            // Unasked it says nothing: there is no card that it could be.
+            // Without a validator in the request this response says nothing: it refers to no card.
             StatusCode::NOT_MODIFIED if self.etag.is_some() => {
                 let etag = etag.or_else(|| self.etag.map(str::to_owned));
                 Ok(FetchedCard { card: None, etag, fresh_for, from })
@@ -142,7 +142,7 @@ impl CardRequest<'_> {
     }
 }
 
-/// Whether a URL names the card itself and not the agent's base.
+/// Returns true if a URL names the card itself and not the agent's base.
 fn is_exact(uri: &Uri) -> bool {
     uri.query().is_some() || uri.path().ends_with(".json") || uri.path().contains("/.well-known/")
 }

@@ -1,7 +1,7 @@
-//! By whom the card of an agent must be signed, as the file of keys says now.
+//! The keys that must sign the card of an agent, as the file of keys has them now.
 //!
-//! A file that is missing or broken changes nothing: it is logged and counted, and the keys that were there go on. Not here: judging a
-//! card (see `signature`), when the file is looked at (see `showing`).
+//! A file that is missing or broken changes nothing: the error is logged and counted, and the
+//! previous keys remain. See also `signature` and `credentials`.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ use crate::telemetry::metrics::AgentMetrics;
 pub(super) struct CardKeys {
     signature: CardSignature,
     current: ArcSwap<KeySet>,
-    /// How many sets of keys there have been.
+    /// The number of key sets since the start.
     sets: watch::Sender<u64>,
 }
 
-/// What is remembered between two looks at the file.
+/// The state between two checks of the file.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     stamps: FileStamps,
     set: Option<JwkSet>,
-    /// What was wrong at the last look; the file is read again until nothing is.
+    /// The error of the last check; the file is read again until there is none.
     problem: Option<String>,
 }
 
@@ -40,22 +40,22 @@ impl CardKeys {
         Ok(Self { signature: signature.clone(), current, sets })
     }
 
-    /// The keys as they are now.
+    /// Returns the current keys.
     pub(super) fn keys(&self) -> Arc<KeySet> {
         self.current.load_full()
     }
 
-    /// Whether a card without a good signature is refused.
+    /// Returns true if a card without a good signature is rejected.
     pub(super) fn required(&self) -> bool {
         self.signature.required
     }
 
-    /// Hears of other keys.
+    /// Subscribes to changes of the keys.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.sets.subscribe()
     }
 
-    /// Looks at the file, and uses the keys in it from now on if they are others. Blocks.
+    /// Checks the file, and uses its keys from now on if they are others. Blocks.
     pub(super) fn look_again(&self, seen: Seen, agent: &str, metrics: &AgentMetrics) -> Seen {
         let stamps = FileStamps::of([self.signature.file.as_path()].into_iter());
         let has_changed = stamps != seen.stamps;
@@ -68,15 +68,15 @@ impl CardKeys {
                 if *seen.set.as_ref().unwrap_or(&self.signature.keys) != set {
                     self.current.store(Arc::new(keys));
                     self.sets.send_modify(|count| *count += 1);
-                    tracing::info!(agent, "keys that sign the agent's card were read again");
+                    tracing::info!(agent, "card keys reloaded");
                     metrics.reload(Reload::Used);
                 }
                 Seen { stamps, set: Some(set), problem: None }
             }
             Err(problem) => {
-                // Said once, though it is tried again and again.
+                // Logged once, though the file is read again and again.
                 if has_changed || seen.problem.as_ref() != Some(&problem) {
-                    tracing::warn!(agent, problem, "keys that sign the agent's card stay as they were");
+                    tracing::warn!(agent, error = problem, "failed to reload card keys");
                     metrics.reload(Reload::Refused);
                 }
                 Seen { stamps, set: seen.set, problem: Some(problem) }

@@ -1,6 +1,8 @@
-//! What an agent is shown besides calls, by what its card asks for; and whether that is all that it asks for.
+//! The credentials of an agent outside of calls, as its card requires them; and the check that the
+//! configuration satisfies the card.
 //!
-//! Reads a2a.md §3.1: requirements are an OR of ANDs, a skill may have its own. Not here: calls (see `known`).
+//! Follows `docs/spec/a2a.md §3.1`: requirements are an OR of ANDs, a skill may have its own. See
+//! `resolved` for calls.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,37 +20,39 @@ use crate::a2a::{AgentCard, ApiKeyLocation, SchemeKind, SecurityRequirement, Sec
 use crate::auth::{AccessToken, CardKey, ReloadOutcome, TokenUnavailable};
 use crate::config::{AgentMethod, ApiKeyPlace, Authorization};
 
-/// How often files are looked at, and whether a token is to be renewed.
+/// The interval at which files and the age of tokens are checked.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Agent {
-    /// A token for what is not asked for any caller: its card. Where there is none it is asked without, since most cards are public.
+    /// Returns a token for a request on no caller's behalf: that for the card. Without one the
+    /// request is sent all the same, since most cards are public.
     pub(super) async fn token(&self) -> Option<AccessToken> {
         let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
         let mut pass = std::pin::pin!(tokens.pass(None));
         match tokio::time::timeout(self.settings.timeouts.connect, &mut pass).await {
             Ok(pass) => pass.ok(),
             Err(_) => {
-                // Whoever waits for the first look at the card does not wait for a token endpoint.
+                // A client that waits for the first card fetch does not wait for a token endpoint.
                 self.looked();
                 pass.await.ok()
             }
         }
     }
 
-    /// Why the gateway gets no token of its own for this agent, if it is to have one.
+    /// Returns the reason for which the gateway has no token of its own for this agent, if it must
+    /// have one.
     pub async fn token_problem(&self) -> Option<String> {
         let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
         let no_token = tokens.pass(None).await.err().map(TokenUnavailable::why);
         no_token.map(|why| format!("auth.oauth2: no token: {why}"))
     }
 
-    /// Another token in place of a refused one, if another could be better.
+    /// Replaces a rejected token, if another could be better.
     pub(super) async fn refresh_token(&self, refused: &AccessToken) -> Option<AccessToken> {
         self.credentials.tokens()?.replace_rejected(refused, None).await.ok().flatten()
     }
 
-    /// Fills in the path of a request that is no call, and what the agent is shown.
+    /// Sets the path and the credentials of a request that is no call.
     pub(super) fn apply_credentials(
         &self,
         request: &mut Request<Bytes>,
@@ -64,7 +68,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes in where a card wants API keys, and says what else it asks for that the configuration does not give.
+    /// Applies the positions of API keys on a card, and returns the requirements of the card that
+    /// the configuration does not satisfy.
     pub fn credential_problems(&self, card: &AgentCard) -> Vec<String> {
         let keys = card.security_schemes.iter().filter_map(|scheme| match &scheme.kind {
             SchemeKind::ApiKey { place, name } => {
@@ -75,7 +80,7 @@ impl Agent {
         let mut problems = self.credentials.place(keys.collect());
         problems.extend(self.lacks(card, &card.security).map(|lacks| format!("the card {lacks}")));
         for skill in &card.skills {
-            // What it asks for as the card does has been said.
+            // The requirements that a skill shares with the card are reported already.
             let own = Some(&skill.security).filter(|own| **own != card.security);
             let lacks = own.and_then(|own| self.lacks(card, own));
             problems.extend(lacks.map(|lacks| format!("skill {:?} of the card {lacks}", skill.id)));
@@ -83,7 +88,7 @@ impl Agent {
         problems
     }
 
-    /// What none of these alternatives is given.
+    /// Describes the missing credentials, if none of these alternatives is satisfied.
     fn lacks(&self, card: &AgentCard, alternatives: &[SecurityRequirement]) -> Option<String> {
         let scheme = |name: &str| card.security_schemes.iter().find(|scheme| scheme.name == name);
         let lacking = |alternative: &SecurityRequirement| -> BTreeSet<String> {
@@ -104,7 +109,7 @@ impl Agent {
         Some(format!("asks for {}, which the configuration does not give", all.join(", or ")))
     }
 
-    /// Whether the configuration gives what a scheme asks for.
+    /// Returns true if the configuration satisfies a scheme.
     fn satisfies(&self, scheme: &SecurityScheme) -> bool {
         let settings = &self.settings;
         let header = |wanted: &HeaderName| settings.headers.iter().find(|(name, _)| name == wanted);
@@ -147,7 +152,7 @@ fn same(place: ApiKeyLocation, one: &str, other: &str) -> bool {
     if place == ApiKeyLocation::Header { one.eq_ignore_ascii_case(other) } else { one == other }
 }
 
-/// A scheme in words, with what would give it.
+/// Describes a scheme, with the setting that satisfies it.
 fn describe(scheme: &SecurityScheme) -> String {
     let name = &scheme.name;
     match &scheme.kind {
@@ -165,12 +170,12 @@ fn describe(scheme: &SecurityScheme) -> String {
 }
 
 impl Directory {
-    /// Keeps what one agent is shown fresh, for ever: files are read again when they change, a token in use is renewed before it
-    /// ends; and the keys that sign its card.
+    /// Refreshes the credentials of one agent, without end: reads changed files again, renews a
+    /// token in use before it ends; and reloads the keys that sign its card.
     pub(crate) async fn keep_credentials(&self, agent: &Arc<Agent>) {
         let has_files = agent.credentials.has_files();
         let tokens = agent.credentials.tokens().filter(|tokens| !tokens.is_on_behalf());
-        // Each at its own pace: a slow token endpoint does not hold up a new certificate.
+        // Separate loops: a slow token endpoint must not delay a new certificate.
         let files = async {
             if !has_files {
                 return;
@@ -200,7 +205,7 @@ async fn keep_signers(agent: &Arc<Agent>) {
         let look = move || signers.look_again(before, &agent.settings.name, &agent.metrics);
         match tokio::task::spawn_blocking(look).await {
             Ok(now) => seen = now,
-            Err(broken) => warn!(%broken, "keys that sign cards are not looked at"),
+            Err(broken) => warn!(error = %broken, "failed to check card keys"),
         }
     }
 }
@@ -211,9 +216,11 @@ async fn look_again(agent: &Arc<Agent>) {
         Ok(ReloadOutcome::Same) => {}
         Ok(ReloadOutcome::NewIdentity) => {
             if let Err(problem) = agent.reconnect() {
-                warn!(agent = agent.settings.name, %problem, "connections stay as they were");
+                warn!(agent = agent.settings.name, error = %problem, "failed to reconnect with new credentials");
             }
         }
-        Err(broken) => warn!(agent = agent.settings.name, %broken, "files of credentials are not looked at"),
+        Err(broken) => {
+            warn!(agent = agent.settings.name, error = %broken, "failed to check credential files")
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! All agents of the configuration, and what is known of each right now.
+//! All agents of the configuration, and the current state of each.
 //!
-//! What is known is swapped as a whole; readers never wait. Not here: how it comes to be known (see `refresh`).
+//! The state is swapped as a whole; readers never wait. See `refresh` for its updates.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,15 +26,15 @@ use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::outbound::OutboundMetrics;
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
-/// Most interfaces of a card that are used besides the first.
+/// The maximum number of interfaces of a card that are used besides the first.
 const MOST_STANDBYS: usize = 7;
 
 /// One agent of the configuration.
 pub struct Agent {
-    /// What the configuration says of it.
+    /// Its configuration.
     pub settings: config::Agent,
     outbound: Arc<AllowList>,
-    /// Who signs its card.
+    /// The keys that its card must be signed with.
     pub(super) signers: Option<Arc<CardKeys>>,
     pub(super) card_target: ArcSwapOption<Upstream>,
     pub(super) credentials: Arc<Credentials>,
@@ -42,14 +42,14 @@ pub struct Agent {
     latest: Arc<LatestAgent>,
     problem: Mutex<Option<String>>,
     looks: AtomicU64,
-    /// When its card was last there, in milliseconds since 1970; 0 before that.
+    /// The time of the last successful card fetch, in milliseconds since 1970; 0 before the first.
     seen_ms: AtomicU64,
     versions: AtomicU64,
-    /// Those of the configuration.
+    /// The endpoints of the configuration.
     configured: Arc<Endpoints>,
-    /// Those of cards that are in use, by their addresses.
+    /// The endpoints of cards that are in use, by their addresses.
     endpoints: Mutex<Vec<(Vec<Uri>, Weak<Endpoints>)>>,
-    /// What is counted about it.
+    /// Its metrics.
     pub metrics: Arc<AgentMetrics>,
 }
 
@@ -84,7 +84,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// The operator may know better; a card may not lead from https to http.
+    /// Only warns: the operator may know better. A card may not lead from https to http.
     fn warn_of_open_endpoints(&self) {
         let CardSource::Url(card) = &self.settings.card else { return };
         let is_open = |endpoint: &&String| endpoint.starts_with("http://");
@@ -94,12 +94,13 @@ impl Agent {
             let agent = self.settings.name.as_str();
             warn!(
                 agent,
-                endpoint, "the card comes by https and this endpoint is http: credentials travel in the open"
+                endpoint,
+                "agent card is fetched by https, but its endpoint is http: credentials are sent unencrypted"
             );
         }
     }
 
-    /// Makes a new way to the card.
+    /// Opens a new upstream for the card.
     fn reach_card(&self) -> Result<(), CardFetchError> {
         let CardSource::Url(url) = &self.settings.card else { return Ok(()) };
         let uri: Uri =
@@ -109,7 +110,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Leaves the connections of the old identity behind.
+    /// Replaces the upstreams, so that connections of the old identity are not used again.
     pub(super) fn reconnect(&self) -> Result<(), CardFetchError> {
         self.reach_card()?;
         let Some(known) = self.known() else { return Ok(()) };
@@ -123,12 +124,12 @@ impl Agent {
         Ok(())
     }
 
-    /// What is known of it now; `None` until its card has been seen.
+    /// Returns its current state; `None` until its card has been fetched.
     pub fn known(&self) -> Option<Arc<ResolvedAgent>> {
         self.latest.known.load_full()
     }
 
-    /// How many cards it has had since the start.
+    /// Returns the number of its cards since the start.
     pub fn version(&self) -> u64 {
         self.versions.load(Ordering::Acquire)
     }
@@ -137,7 +138,7 @@ impl Agent {
         self.credentials.tokens().is_some_and(AgentTokens::is_on_behalf)
     }
 
-    /// Whether its card has been looked for at least once, with whatever outcome.
+    /// Returns true if its card has been fetched at least once, with success or not.
     pub fn is_initialized(&self) -> bool {
         self.looks.load(Ordering::Acquire) > 0
     }
@@ -146,7 +147,8 @@ impl Agent {
         self.looks.fetch_add(1, Ordering::Release);
     }
 
-    /// When its card was last there, changed or not, in milliseconds since 1970.
+    /// Returns the time of the last successful card fetch, changed or not, in milliseconds since
+    /// 1970.
     pub fn last_seen(&self) -> Option<u64> {
         Some(self.seen_ms.load(Ordering::Acquire)).filter(|seen| *seen > 0)
     }
@@ -155,7 +157,8 @@ impl Agent {
         self.seen_ms.store(unix_ms, Ordering::Release);
     }
 
-    /// Why its card could not be had the last time, if it could not. See also [`Agent::obstacle`].
+    /// Returns the error of the last card fetch, if it failed. See also
+    /// [`Agent::unsupported_required`].
     pub fn problem(&self) -> Option<String> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -164,7 +167,7 @@ impl Agent {
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
 
-    /// How the agent is called, by its card.
+    /// Resolves the agent by its card.
     pub(super) fn apply_card(
         &self,
         card: AgentCard,
@@ -175,7 +178,7 @@ impl Agent {
         let known = self.call_by(&card, card.interface(pin)?, (from, 0))?;
         let standbys = self.standbys(&known, from, pin);
         let other = match known.interface.dialect {
-            // A card of 0.1 is told by what it lacks: it may be a careless one of 0.2.
+            // A card of 0.1 is recognized by absent members: it may be an incomplete one of 0.2.
             Dialect::V0_1 => Dialect::V0_3,
             Dialect::V0_3 => Dialect::V1,
             Dialect::V1 => Dialect::V0_3,
@@ -186,7 +189,8 @@ impl Agent {
         Ok(ResolvedAgent { other, standbys, ..known })
     }
 
-    /// The other interfaces of the card, for when the first cannot be reached. Where the operator wrote endpoints, those count.
+    /// Returns the other interfaces of the card, for use while the first is unreachable. Where the
+    /// operator configured endpoints, those count.
     fn standbys(
         &self,
         known: &ResolvedAgent,
@@ -200,14 +204,16 @@ impl Agent {
         let standby = |(number, interface): (usize, AgentInterface)| {
             let made = self.call_by(&known.card, interface, (from, number + 1));
             let agent = self.settings.name.as_str();
-            let made = made
-                .inspect_err(|problem| info!(agent, %problem, "another interface of the card is not used"));
+            let made = made.inspect_err(
+                |problem| info!(agent, error = %problem, "skipped another interface of the agent card"),
+            );
             made.ok().map(|made| Arc::new(ResolvedAgent { is_standby: true, ..made }))
         };
         others.into_iter().take(MOST_STANDBYS).enumerate().filter_map(standby).collect()
     }
 
-    /// The endpoints at these addresses, with all that is known of them; `first` is the number of the first one.
+    /// Returns the endpoints at these addresses, with their state; `first` is the number of the
+    /// first one.
     pub(super) fn endpoints_at(&self, places: &[(Uri, AddressPolicy)], first: usize) -> Arc<Endpoints> {
         if !self.settings.endpoints.is_empty() {
             return self.configured.clone();
@@ -258,7 +264,8 @@ impl Agent {
         })
     }
 
-    /// Where it is called: at the endpoints that the operator wrote, else where its card says.
+    /// Returns the addresses of the agent: the endpoints that the operator configured, else the URL
+    /// of its card.
     pub(super) fn places(
         &self,
         url: &str,
@@ -276,7 +283,8 @@ impl Agent {
         self.settings.endpoints.iter().map(uri).collect()
     }
 
-    /// The ways there; what single methods say is trusted no more than a URL on the card.
+    /// Returns the routes to these addresses; the URLs of single methods are trusted no more than a
+    /// URL on the card.
     fn routes(
         &self,
         places: &[(Uri, AddressPolicy)],
@@ -299,7 +307,8 @@ impl Agent {
         Ok(RouteTable { own: ways(true)?, methods })
     }
 
-    /// A place of this agent's, reached with its own trust and, if `shows`, its client certificate.
+    /// Returns the route to one address of this agent, with its own trust and, if `shows`, its
+    /// client certificate.
     pub(super) fn route(
         &self,
         place: (Uri, AddressPolicy),
@@ -311,7 +320,7 @@ impl Agent {
         Ok(EndpointRoute { target, uri, policy, shows, path })
     }
 
-    /// What its card may do.
+    /// Returns the permissions of its card.
     pub(super) fn card_policy(&self) -> CardPolicy<'_> {
         CardPolicy { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
     }
@@ -362,7 +371,7 @@ impl Agent {
         self.versions.fetch_add(1, Ordering::Release);
     }
 
-    /// Forgets its card: it is not to be used any more.
+    /// Forgets its card: it must not be used any more.
     pub(super) fn forget(&self) {
         self.latest.known.store(None);
         self.versions.fetch_add(1, Ordering::Release);
@@ -373,24 +382,24 @@ impl Agent {
 pub struct Directory {
     agents: Vec<Arc<Agent>>,
     places: HashMap<String, usize>,
-    /// The names of the headers that go along to any agent.
+    /// The names of the headers that are forwarded to any agent.
     forwards: Vec<HeaderName>,
     on_behalf: bool,
     changed: watch::Sender<u64>,
     pub(super) client: HttpClient,
-    /// Counts places that cards name and that are not called.
+    /// Counts addresses on cards that are not called.
     pub(super) refusals: OutboundMetrics,
     pub(super) cards: config::Cards,
-    /// Where cards are kept, if they are.
+    /// The store of cards, if there is one.
     pub(super) kept: Option<Arc<KeptCards>>,
 }
 
 impl Directory {
-    /// Makes the directory; no card is fetched yet.
+    /// Creates the directory; no card is fetched yet.
     ///
     /// # Errors
     ///
-    /// [`CardProblem::Setting`] with the agent's name, when its settings cannot be used.
+    /// [`CardFetchError::Setting`] with the agent's name, if its settings cannot be used.
     pub fn new(
         settings: &Settings,
         client: HttpClient,
@@ -416,8 +425,9 @@ impl Directory {
         Ok(Self { agents, places, forwards, on_behalf, changed, client, refusals, cards, kept })
     }
 
-    /// What of a client's request goes along to agents; `None` where nothing ever does. `subject` gives the token that the caller
-    /// proved itself with, if it is one: agents under `grant: token_exchange` are shown what it is exchanged for.
+    /// Returns the parts of a client's request that are forwarded to agents; `None` if nothing is
+    /// ever forwarded. `subject` returns the token that authenticated the caller, if a token did:
+    /// agents under `grant: token_exchange` get the token that it is exchanged for.
     pub fn along(
         &self,
         request: &HeaderMap,
@@ -430,22 +440,22 @@ impl Directory {
         Some(Arc::new(ForwardedContext::new(&self.forwards, request, subject)))
     }
 
-    /// Every agent, sorted by name.
+    /// Returns every agent, sorted by name.
     pub fn agents(&self) -> &[Arc<Agent>] {
         &self.agents
     }
 
-    /// How many cards all agents have had since the start.
+    /// Returns the number of cards of all agents since the start.
     pub fn versions(&self) -> u64 {
         self.agents.iter().map(|agent| agent.version()).sum()
     }
 
-    /// The agent of this name.
+    /// Returns the agent of this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Agent>> {
         self.agents.get(*self.places.get(name)?)
     }
 
-    /// Hears of every look at a card; [`Agent::version`] says whether it became another one.
+    /// Subscribes to card fetches; [`Agent::version`] shows if the card changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }

@@ -1,7 +1,7 @@
 //! A call to an agent that is under way: one owned value.
 //!
-//! It borrows nothing from the client's request, so that it can go on without it. Whoever holds it polls it; nothing is
-//! spawned. Not here: what is said to the agent (see `call`).
+//! The call borrows nothing from the client's request, so that it can continue without it. Its
+//! holder polls it; nothing is spawned. See `call` for the messages to the agent.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,26 +14,28 @@ use crate::a2a::{Fingerprint, StreamResponse};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::BytePermit;
 
-/// Events that may wait for a slow reader; then the agent's stream is not read on.
+/// The maximum number of events that wait for a slow reader; then the agent's stream is not read
+/// on.
 const WAITING: usize = 64;
-/// Bytes of events that may wait, beyond those of the last one.
+/// The maximum number of bytes of events that wait, beyond those of the last one.
 const WAITING_BYTES: usize = 32 * 1024;
 
-/// What comes next in a call.
+/// The next event of a call.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "made and taken apart at once, never stored")]
 pub enum DriveEvent {
-    /// The agent said something.
+    /// The agent sent an event.
     Said(StreamResponse),
-    /// The task does not go on at present, or goes on again. The call goes on.
+    /// The task makes no progress at present, or makes progress again. The call continues.
     Delayed(Option<TaskDelay>),
-    /// Nothing more will come.
+    /// No more events follow.
     Over(Result<(), AgentFailure>),
 }
 
-/// Where a call puts what the agent says.
+/// The sender of the events of a call.
 ///
-/// Exchange and reader are polled by the same task, one after the other, so that neither ever has to wake the other.
+/// Exchange and reader are polled by the same task, one after the other, so that neither ever has
+/// to wake the other.
 #[derive(Clone, Default)]
 pub(super) struct EventSender(Arc<CallShared>);
 
@@ -45,7 +47,7 @@ struct CallShared {
     /// The id that the gateway gave the task.
     name: Mutex<UnconfirmedId>,
     delay: Mutex<Option<TaskDelay>>,
-    /// Whether the reader has yet to hear of another delay.
+    /// True if the reader has not seen the latest delay yet.
     is_delay_news: AtomicBool,
 }
 
@@ -62,35 +64,36 @@ struct EventQueue {
     bytes: usize,
 }
 
-/// An event, and how many bytes it came in.
+/// An event and the number of bytes that it was received in.
 struct QueuedEvent {
     event: StreamResponse,
     size: EventSize,
     bearing: Bearing,
 }
 
-/// How an event bears on what was said before.
+/// The relation of an event to the events before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bearing {
-    /// What it asks anew in response to: the question in it is another one than before, even in the same words.
+    /// The response in which the agent asks anew: the question in the event is another one than
+    /// before, even in the same words.
     pub response: Option<ResponseTo>,
-    /// Whether it is the task as the agent gave it when it was asked for it: that may lag behind the stream.
+    /// True if the event is the result of `GetTask`: it may lag behind the stream.
     pub is_look: bool,
 }
 
-/// What an event asks anew in response to.
+/// The message to which an event responds with a new question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseTo {
-    /// The question that was answered; `None`: what was said answered none.
+    /// The question that was answered; `None`: the message answered none.
     pub turn: Option<Fingerprint>,
 }
 
-/// The bytes of an event as it came.
+/// The size of an event as received.
 #[derive(Debug, Default)]
 pub(super) struct EventSize {
-    /// How many; 0 if that is not known.
+    /// The number of bytes; 0 if it is not known.
     pub(super) bytes: usize,
-    /// Those that are counted.
+    /// The permit of those that are counted.
     pub(super) permit: Option<BytePermit>,
 }
 
@@ -123,7 +126,7 @@ enum UnconfirmedId {
     #[default]
     None,
     Given(String),
-    /// Somebody goes by it.
+    /// The id is in use by a reader.
     Used(String),
 }
 
@@ -132,7 +135,7 @@ impl EventSender {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody minds if the task is not asked for again and again.
+    /// Returns true if the task need not be polled.
     pub(super) fn is_idle(&self) -> bool {
         self.0.may_rest.load(Ordering::Acquire)
     }
@@ -141,12 +144,12 @@ impl EventSender {
         self.0.name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the id that the gateway gives the task of this call.
+    /// Records the id that the gateway gives the task of this call.
     pub(super) fn set_unconfirmed_id(&self, task: &str) {
         *self.name() = UnconfirmedId::Given(task.to_owned());
     }
 
-    /// Takes back the id that was given; says whether nobody goes by it.
+    /// Withdraws the id that was given; returns true if no reader uses it.
     pub(super) fn clear_unconfirmed_id(&self) -> bool {
         let mut name = self.name();
         let is_free = !matches!(*name, UnconfirmedId::Used(_));
@@ -156,7 +159,8 @@ impl EventSender {
         is_free
     }
 
-    /// Notes why the task does not go on at present, if it does not. Returns true if that is new.
+    /// Records the reason for which the task makes no progress at present, if it makes none.
+    /// Returns true if that is new.
     pub(super) fn set_delay(&self, delay: Option<TaskDelay>) -> bool {
         let is_news = std::mem::replace(&mut *self.0.delay(), delay) != delay;
         if is_news {
@@ -165,19 +169,19 @@ impl EventSender {
         is_news
     }
 
-    /// The agent has answered: whatever else is known of the task stays.
+    /// Records that the agent has responded: other delays of the task remain.
     pub(super) fn reached(&self) {
         if *self.0.delay() == Some(TaskDelay::Unreached) {
             self.set_delay(None);
         }
     }
 
-    /// Whether the call goes on without a client that waits for it.
+    /// Returns true if the call continues without a waiting client.
     pub(super) fn is_detached(&self) -> bool {
         self.0.is_detached.load(Ordering::Relaxed)
     }
 
-    /// Puts an event; waits while too much is not read yet.
+    /// Sends an event; waits while too many are unread.
     pub(super) async fn send(&self, event: StreamResponse, size: EventSize, bearing: Bearing) {
         self.waiting().push(QueuedEvent { event, size, bearing });
         // The reader polls again once it has read all.
@@ -194,13 +198,13 @@ pub struct DetachableCall {
     exchange: Pin<Box<dyn Future<Output = Result<(), AgentFailure>> + Send>>,
     said: EventSender,
     over: Option<Result<(), AgentFailure>>,
-    /// That of the last event that was read.
+    /// The size of the last event that was read.
     size: EventSize,
     bearing: Bearing,
 }
 
 impl DetachableCall {
-    /// A call that runs as `exchange` does and puts events into the outlet it is given.
+    /// Creates a call that runs `exchange`, with the sender for its events.
     pub(super) fn new<F>(exchange: impl FnOnce(EventSender) -> F) -> Self
     where
         F: Future<Output = Result<(), AgentFailure>> + Send + 'static,
@@ -210,45 +214,47 @@ impl DetachableCall {
         Self { exchange, said, over: None, size: EventSize::default(), bearing: Bearing::default() }
     }
 
-    /// What comes next. May be dropped and called again: nothing is lost.
+    /// Returns the next event. Cancel-safe: no event is lost.
     pub async fn next(&mut self) -> DriveEvent {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The bytes of the last event as it came, and the permit of those that are counted. Without this call the permit is dropped
-    /// with the next event.
+    /// Returns the bytes of the last event as received, and the permit of those that are counted.
+    /// Without this call the permit is dropped with the next event.
     pub fn take_size(&mut self) -> (usize, Option<BytePermit>) {
         let EventSize { bytes, permit } = std::mem::take(&mut self.size);
         (bytes, permit)
     }
 
-    /// How the last event bears on what was said before.
+    /// Returns the relation of the last event to the events before it.
     pub fn bearing(&self) -> Bearing {
         self.bearing
     }
 
-    /// Marks a call that goes on without a waiting client: an event that there is no room for is asked for again.
+    /// Marks the call as continuing without a waiting client: an event that exceeds the room is
+    /// fetched again later.
     pub fn detach(&self) {
         self.said.0.is_detached.store(true, Ordering::Relaxed);
     }
 
-    /// Why the task does not go on at present, if it does not.
+    /// Returns the reason for which the task makes no progress at present, if it makes none.
     pub fn delay(&self) -> Option<TaskDelay> {
         *self.said.0.delay()
     }
 
-    /// Whether [`Drive::next`] has an event without waiting.
+    /// Returns true if [`DetachableCall::next`] has an event without waiting.
     pub fn has_more(&self) -> bool {
         !self.said.waiting().events.is_empty()
     }
 
-    /// From now on the call may end while its task goes on, once there is no stream to listen to: somebody else will hear of news.
+    /// Permits the call to end while its task continues, once it has no stream to read: changes are
+    /// observed elsewhere.
     pub fn wait_idle(&self) {
         self.said.0.may_rest.store(true, Ordering::Release);
     }
 
-    /// The id that the gateway gave the task before the agent has said a word, in versions where it does. Whoever asks goes by it: the
-    /// call keeps to it from now on.
+    /// Returns the id that the gateway gave the task before the agent's first event, in versions
+    /// where the gateway does. The caller uses this id, and the call keeps it from now on.
     pub fn given_name(&self) -> Option<String> {
         let mut name = self.said.name();
         let (UnconfirmedId::Given(task) | UnconfirmedId::Used(task)) = std::mem::take(&mut *name) else {
@@ -268,7 +274,7 @@ impl DetachableCall {
         {
             self.over = Some(result);
         }
-        // What was said during that poll comes before the end.
+        // Events of that poll come before the end.
         match (self.pop(), &self.over) {
             (Some(event), _) => Poll::Ready(DriveEvent::Said(event)),
             (None, Some(result)) => Poll::Ready(DriveEvent::Over(result.clone())),

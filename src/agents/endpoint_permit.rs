@@ -1,7 +1,7 @@
-//! The right to ask one place of an agent, and what came of it.
+//! The permit to send one request to an endpoint, and the record of its outcome.
 //!
-//! What counts as a failure: no connection, no answer in time, cut off before one, HTTP 502, 503 and 504; a refusal is an answer.
-//! Not here: which place is asked (see `endpoints`), when one is left alone (see `breaker`).
+//! Failures are: no connection, no response in time, cut off before one, HTTP 502, 503 and 504; a
+//! rejection is a response. See `endpoints` for the choice and `breaker` for the consequences.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use super::endpoints::Endpoints;
 use crate::telemetry::endpoints::EndpointMetrics;
 use crate::transport::TransportError;
 
-/// One place.
+/// One endpoint, or the address of a single method.
 pub(super) struct EndpointTracker {
     pub(super) agent: String,
     pub(super) name: String,
@@ -25,16 +25,16 @@ pub(super) struct EndpointTracker {
     pub(super) shared: Arc<EndpointsShared>,
 }
 
-/// State that all places of one set of endpoints have in common.
+/// State that all endpoints of one set share.
 #[derive(Default)]
 pub(super) struct EndpointsShared {
-    /// How often any of them went or came back.
+    /// The number of times that any of them failed or returned.
     pub(super) rounds: AtomicU32,
-    /// Set when the newest card does not name them any more: others have their metrics then.
+    /// Set once the newest card does not name them any more: others have their metrics then.
     pub(super) is_retired: AtomicBool,
 }
 
-/// The right to ask one place once. Given up when it is dropped.
+/// The permit to send one request to one endpoint. Released when it is dropped.
 pub(super) struct EndpointPermit<'a> {
     at: usize,
     site: &'a EndpointTracker,
@@ -49,7 +49,8 @@ pub(super) struct InFlightGuard {
 }
 
 impl<'a> EndpointPermit<'a> {
-    /// The right to send one request to a place that let it pass. Where there are `several`, it is counted while it is under way.
+    /// Creates a permit from that of the breaker. If there are `several` endpoints, the request is
+    /// counted while it is under way.
     pub(super) fn new(
         (at, site): (usize, &'a EndpointTracker),
         pass: BreakerPermit,
@@ -68,12 +69,13 @@ impl<'a> EndpointPermit<'a> {
 }
 
 impl EndpointPermit<'_> {
-    /// Which place it is.
+    /// Returns the number of the endpoint.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// Notes that an answer has begun. The request is under way until what is returned is dropped.
+    /// Records that a response has begun. The request is under way until the returned guard is
+    /// dropped.
     pub(super) fn record_success(mut self, status: StatusCode) -> Option<InFlightGuard> {
         match status.as_u16() {
             502..=504 => self.fail(),
@@ -83,13 +85,13 @@ impl EndpointPermit<'_> {
         self.busy.take()
     }
 
-    /// Notes that a check was answered.
+    /// Records a successful check.
     pub(super) fn record_check(mut self) {
         self.site.note(self.site.breaker.checked(self.pass));
         self.pass = BreakerPermit::Plain;
     }
 
-    /// Notes that there was no answer.
+    /// Records that there was no response.
     pub(super) fn failed(mut self, error: &TransportError) {
         match error {
             TransportError::Resolve(_)
@@ -103,20 +105,20 @@ impl EndpointPermit<'_> {
             | TransportError::Unsent(_)
             | TransportError::Broken(_)
             | TransportError::Truncated => self.fail(),
-            // It is there, whatever it says.
+            // The endpoint is available, even if its response is unusable.
             TransportError::Unasked(_)
             | TransportError::Encoded
             | TransportError::HeaderTooLarge
             | TransportError::TooLarge { .. }
             | TransportError::TooManyPieces
             | TransportError::NoRoom(_) => self.site.note(self.site.breaker.answered(self.pass)),
-            // Nobody was asked.
+            // No request was sent.
             TransportError::BadUri(_) | TransportError::OpenFiles => return,
         }
         self.pass = BreakerPermit::Plain;
     }
 
-    /// Notes that a check was not answered in time, or badly.
+    /// Records a check without a good response in time.
     pub(super) fn record_unreachable(mut self) {
         self.fail();
         self.pass = BreakerPermit::Plain;
@@ -145,14 +147,14 @@ impl Drop for InFlightGuard {
 }
 
 impl EndpointTracker {
-    /// Sets the gauge of this place, unless it is that of another place by now.
+    /// Sets the gauge of this endpoint, unless it belongs to another one by now.
     pub(super) fn show_up(&self, is_up: bool) {
         if !self.shared.is_retired.load(Ordering::Acquire) {
             self.metrics.up.set(is_up.into());
         }
     }
 
-    /// Tells of what changed, once.
+    /// Logs and counts a transition, once.
     fn note(&self, change: Transition) {
         match change {
             Transition::None => {}
@@ -160,12 +162,7 @@ impl EndpointTracker {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);
                 self.metrics.ejections.inc();
                 self.show_up(false);
-                warn!(
-                    agent = self.agent,
-                    endpoint = self.name,
-                    ?pause,
-                    "endpoint fails again and again; it is left alone"
-                );
+                warn!(agent = self.agent, endpoint = self.name, ?pause, "endpoint ejected");
             }
             Transition::Returned => {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);

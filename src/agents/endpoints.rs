@@ -1,8 +1,9 @@
-//! The endpoints of one agent: which of them a request goes to, and how each is doing.
+//! The endpoints of one agent: the choice of one for each request, and their health.
 //!
-//! A request about a task or a conversation goes where that lives; any other to the endpoint with the fewest requests under way, in
-//! turn among equals. Besides the endpoints there are the places of single methods, which nothing stands in for.
-//! Not here: addresses (see `known`), how a place is doing (see `turn`).
+//! A request about a task or a conversation goes to the endpoint that holds it; any other to the
+//! endpoint with the fewest requests under way, round robin among equals. Besides the endpoints
+//! there are the addresses of single methods, which have no substitute. See also `resolved` for
+//! addresses and `endpoint_permit` for outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,40 +20,40 @@ use crate::config::{self, AgentMethod, PerMethod};
 use crate::fault::AgentFailure;
 use crate::telemetry::metrics::AgentMetrics;
 
-/// The names of places of single methods, in the order of [`PerMethod::all`].
+/// The metric names of the addresses of single methods, in the order of [`PerMethod::all`].
 const METHODS: [&str; 4] = ["send", "stream", "get", "cancel"];
 
-/// The endpoints of one agent, as its configuration or one interface of its card names them. What is learned of them belongs to
-/// their addresses: another address has another value of this.
+/// The endpoints of one agent, as its configuration or one interface of its card names them. Their
+/// state belongs to their addresses: another address has another value of this type.
 pub(super) struct Endpoints {
-    /// The endpoints, then the places of single methods.
+    /// The endpoints, then the addresses of single methods.
     sites: Box<[EndpointTracker]>,
     count: usize,
     methods: PerMethod<Option<usize>>,
-    /// Where the next search for the least busy one begins.
+    /// The start of the next search for the least busy one.
     next: AtomicUsize,
-    /// Whether checks find out which are back, so that calls need not.
+    /// True if health checks find out which are back, so that calls need not.
     is_checked: bool,
-    /// Where tasks live; `None` where there is but one place for them.
+    /// The affinity of tasks; `None` if there is only one endpoint for them.
     homes: Option<AffinityMap>,
     shared: Arc<EndpointsShared>,
 }
 
-/// Which endpoints a request has been to.
+/// The endpoints to which a request was sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TriedEndpoints(u64);
 
-/// How one endpoint is doing.
+/// The health of one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EndpointStatus {
-    /// Requests under way; not counted where there is but one endpoint.
+    /// Requests under way; not counted if there is only one endpoint.
     pub(super) busy: usize,
-    /// How long it is left alone yet; `None`: it is asked.
+    /// The time for which its breaker remains open; `None`: requests are sent.
     pub(super) rests: Option<Duration>,
 }
 
 impl Endpoints {
-    /// `first` is the number of the first one, by which metrics name it.
+    /// Creates the endpoints; `first` is the number of the first one, by which metrics name it.
     pub(super) fn new(agent: &config::Agent, first: usize, metrics: &AgentMetrics) -> Self {
         let count = agent.endpoints.len().max(1);
         let mut names: Vec<String> = (first..first + count).map(|number| number.to_string()).collect();
@@ -94,7 +95,7 @@ impl Endpoints {
         self.sites.iter().for_each(|site| site.show_up(site.breaker.is_closed()));
     }
 
-    /// Returns true while none of them may be asked.
+    /// Returns true while the breakers of all are open.
     pub(super) fn all_rest(&self) -> bool {
         let is_resting = |site: &EndpointTracker| {
             !site.breaker.is_closed()
@@ -103,31 +104,31 @@ impl Endpoints {
         self.sites.iter().take(self.count).all(is_resting)
     }
 
-    /// Returns true unless the endpoint is left alone.
+    /// Returns true unless the breaker of the endpoint is open.
     pub(super) fn is_up(&self, at: usize) -> bool {
         self.sites.get(at).is_some_and(|site| site.breaker.is_closed())
     }
 
-    /// How many there are.
+    /// Returns the number of endpoints.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether there are several, so that it matters which.
+    /// Returns true if there are several, so that affinity matters.
     pub(super) fn are_several(&self) -> bool {
         self.homes.is_some()
     }
 
-    /// The place of this method alone, if it has one.
+    /// Returns the address of this method alone, if it has one.
     pub(super) fn of(&self, method: AgentMethod) -> Option<usize> {
         self.methods.of(method).copied().flatten()
     }
 
-    /// The right to send a request, to the place where it belongs.
+    /// Acquires the permit to send a request, to the endpoint where it belongs.
     ///
     /// # Errors
     ///
-    /// [`Trouble::Resting`] if that is left alone, or all are.
+    /// [`AgentFailure::BreakerOpen`] if the breaker of that one is open, or those of all.
     pub(super) fn acquire(
         self: &Arc<Self>,
         ask: &AgentRequest,
@@ -140,7 +141,7 @@ impl Endpoints {
         turn.map_err(|wait| AgentFailure::BreakerOpen(wait.as_secs().saturating_add(1)))
     }
 
-    /// Where a request must go, if it must go anywhere.
+    /// Returns the endpoint to which a request must go, if it is bound to one.
     fn endpoint_of(&self, ask: &AgentRequest) -> Option<usize> {
         if let Some(at) = self.of(ask.method) {
             return Some(at);
@@ -152,12 +153,13 @@ impl Endpoints {
         ask.place().or_else(task).or_else(context)
     }
 
-    /// Whether a request that was not sent may go to another endpoint than those that it was tried at.
+    /// Returns true if a request that was not sent may go to another endpoint than those it was
+    /// tried at.
     pub(super) fn can_fail_over(&self, ask: &AgentRequest) -> bool {
         self.endpoint_of(ask).is_none()
     }
 
-    /// The right to ask this place.
+    /// Acquires the permit for this endpoint.
     fn acquire_at(self: &Arc<Self>, at: usize) -> Result<EndpointPermit<'_>, Duration> {
         let site = self.sites.get(at).ok_or(Duration::ZERO)?;
         let pass = site.breaker.acquire(Instant::now)?;
@@ -173,7 +175,7 @@ impl Endpoints {
         EndpointPermit::new((at, site), pass, self.are_several().then_some(self))
     }
 
-    /// A place, by its number.
+    /// Returns an endpoint or address by its number.
     pub(super) fn site(&self, at: usize) -> Option<&EndpointTracker> {
         self.sites.get(at)
     }
@@ -191,7 +193,8 @@ impl Endpoints {
         }
         let mut wait = Duration::MAX;
         if best.is_none() || !self.is_checked {
-            // Somebody must find out whether one is back; a connection that cannot be made costs the request nothing.
+            // A request must find out if one is back; a connection that cannot be made costs the
+            // request nothing.
             for (at, site) in resting {
                 match site.breaker.acquire(Instant::now) {
                     Ok(pass) => return Ok(self.in_flight(at, site, pass)),
@@ -205,19 +208,19 @@ impl Endpoints {
         }
     }
 
-    /// Every endpoint once; the next time begins so many further on.
+    /// Iterates over every endpoint once; the next iteration begins `step` further on.
     fn round_robin(&self, step: usize) -> impl Iterator<Item = (usize, &EndpointTracker)> {
         let start = self.next.fetch_add(step, Ordering::Relaxed) % self.count;
         let sites = move || self.sites.iter().enumerate().take(self.count);
         sites().skip(start).chain(sites().take(start))
     }
 
-    /// The numbers of all endpoints; the next time begins so many further on.
+    /// Iterates over the numbers of all endpoints; the next iteration begins `step` further on.
     pub(super) fn numbers(&self, step: usize) -> impl Iterator<Item = usize> {
         self.round_robin(step).map(|(at, _)| at)
     }
 
-    /// The endpoint where a task lives, if that is known.
+    /// Returns the endpoint that holds a task, if it is known.
     pub(super) fn home(&self, task: &str) -> Option<usize> {
         match &self.homes {
             Some(homes) => homes.find(AffinityKey::Task(task), Instant::now()),
@@ -225,8 +228,9 @@ impl Endpoints {
         }
     }
 
-    /// Returns true if an endpoint is to be asked for a task whose home cannot be asked: it has not said that it does not know the
-    /// task, or some endpoint has gone or come back since.
+    /// Returns true if an endpoint must be asked for a task while the endpoint that holds it is not
+    /// available: it has not answered that it does not know the task, or some endpoint failed or
+    /// returned since.
     pub(super) fn is_to_be_asked(&self, task: &str, at: usize) -> bool {
         let round = self.round();
         self.homes
@@ -234,19 +238,19 @@ impl Endpoints {
             .is_none_or(|homes| !homes.was_asked(AffinityKey::Task(task), (at, round), Instant::now()))
     }
 
-    /// Notes that an endpoint does not know a task.
+    /// Records that an endpoint does not know a task.
     pub(super) fn note_asked(&self, task: &str, at: usize) {
         if let Some(homes) = &self.homes {
             homes.note_asked(AffinityKey::Task(task), (at, self.round()), Instant::now());
         }
     }
 
-    /// From 1: a task that was not looked for yet has 0.
+    /// Counted from 1: a task that was not located yet has 0.
     fn round(&self) -> u32 {
         self.shared.rounds.load(Ordering::Relaxed).saturating_add(1)
     }
 
-    /// The breakers of the places that may know a task.
+    /// Returns the breakers of the endpoints that may know a task.
     pub(super) fn breakers_of(&self, task: &str) -> impl Iterator<Item = &Breaker> {
         let own = self.of(AgentMethod::Get);
         let home = self.home(task);
@@ -257,7 +261,7 @@ impl Endpoints {
         self.sites.iter().enumerate().filter(move |(at, _)| may_know(*at)).map(|(_, site)| &site.breaker)
     }
 
-    /// Remembers where a task and a conversation live.
+    /// Records the endpoint that holds a task and a conversation.
     pub(super) fn remember(&self, at: usize, task: Option<&str>, context: Option<&str>) {
         let Some(homes) = self.homes.as_ref().filter(|_| at < self.count) else { return };
         let now = Instant::now();
@@ -266,7 +270,7 @@ impl Endpoints {
         }
     }
 
-    /// Remembers where what an event is about lives.
+    /// Records the endpoint that holds the task and conversation of an event.
     pub(super) fn hear(&self, at: usize, event: &StreamResponse) {
         let (task, context) = match event {
             StreamResponse::Task(task) => (Some(&task.id), task.context_id.as_ref()),
@@ -278,12 +282,12 @@ impl Endpoints {
         self.remember(at, task.map(String::as_str), context.map(String::as_str));
     }
 
-    /// The right to check an endpoint; `None` while it is left alone.
+    /// Acquires the permit to check an endpoint; `None` while its breaker is open.
     pub(super) fn check(self: &Arc<Self>, at: usize) -> Option<EndpointPermit<'_>> {
         self.acquire_at(at).ok()
     }
 
-    /// How the endpoints are doing.
+    /// Returns the health of the endpoints.
     pub(super) fn standing(&self) -> Vec<EndpointStatus> {
         let now = Instant::now();
         let standing = |site: &EndpointTracker| EndpointStatus {

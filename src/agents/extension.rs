@@ -1,7 +1,8 @@
-//! Extensions of A2A: what an agent's card declares, against what the operator activates for it.
+//! Extensions of A2A: declared by an agent's card, activated by the operator.
 //!
-//! One that the card requires and nobody activated makes the agent unusable: it would refuse every call, or answer what the gateway
-//! does not expect. Not here: how an extension is named to an agent (see `a2a::Dialect::headers`), what it means.
+//! An extension that the card requires and the operator did not activate makes the agent unusable:
+//! it would reject every call, or answer in a way that the gateway does not expect. See
+//! `a2a::Dialect::headers` for the way an extension is named to an agent.
 
 use super::directory::Agent;
 use crate::a2a::AgentCard;
@@ -11,14 +12,14 @@ use crate::a2a::AgentCard;
 pub struct DeclaredExtension<'a> {
     /// Its identity.
     pub uri: &'a str,
-    /// Whether the agent refuses those who do not name it.
+    /// True if the agent rejects clients that do not name it.
     pub required: bool,
-    /// Whether the gateway names it.
+    /// True if the gateway names it.
     pub active: bool,
 }
 
 impl Agent {
-    /// What this card declares.
+    /// Returns the extensions that this card declares.
     pub fn declared<'a>(&'a self, card: &'a AgentCard) -> impl Iterator<Item = DeclaredExtension<'a>> {
         card.extensions.iter().map(|extension| DeclaredExtension {
             uri: &extension.uri,
@@ -27,12 +28,13 @@ impl Agent {
         })
     }
 
-    /// Why an agent cannot be called although its card is known, if it cannot.
+    /// Returns the reason for which an agent cannot be called although its card is known, if there
+    /// is one.
     pub fn unsupported_required(&self) -> Option<String> {
         self.known().and_then(|known| self.obstacle_of(&known.card))
     }
 
-    /// The same, by this card.
+    /// Returns the same, by this card.
     pub fn obstacle_of(&self, card: &AgentCard) -> Option<String> {
         let mut lacking = self.declared(card).filter(|extension| extension.required && !extension.active);
         let first = lacking.next()?;
@@ -43,7 +45,7 @@ impl Agent {
         ))
     }
 
-    /// Extensions that are activated for nothing, in words.
+    /// Describes extensions that are activated without effect.
     pub fn idle_extensions(&self, card: &AgentCard) -> Vec<String> {
         let idle =
             self.settings.extensions.iter().filter(|uri| self.declared(card).all(|known| known.uri != *uri));

@@ -1,7 +1,9 @@
-//! A client's own request to an agent, passed on with the gateway's credentials; and its answer, as it comes.
+//! Forwards a client's own request to an agent, with the gateway's credentials; and returns its
+//! response as received.
 //!
-//! Where an agent has several endpoints, what lives where is read from both (see `ear`). Not here: what else is in either (see
-//! `gateway::a2a`), calls of the gateway's own (see `call`).
+//! If an agent has several endpoints, the affinity of tasks is read from both (see
+//! `affinity_recorder`). See also `gateway::a2a` for other rewriting and `call` for calls of the
+//! gateway's own.
 
 use std::sync::Arc;
 
@@ -19,33 +21,34 @@ use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::transport::{HttpClient, Response};
 
-/// What is passed on.
+/// A request to forward.
 pub struct ForwardRequest {
-    /// What it is, for what differs by method.
+    /// The method, for the settings that differ by method.
     pub method: AgentMethod,
-    /// The task that it is about, by the agent's id of it.
+    /// The task that the request is about, by the agent's id.
     pub task: Option<String>,
-    /// The request in the agent's version and binding: several, if the first that the agent has a route for counts.
+    /// The request in the agent's version and binding: several, if the first that the agent has a
+    /// route for counts.
     pub written: Vec<BoundRequest>,
-    /// The number of the endpoint that is asked, in their order; `None`: the one that this is for.
+    /// The number of the endpoint; `None`: the one that holds the task.
     pub at: Option<usize>,
 }
 
-/// The answer of an agent, whose head has come.
+/// The response of an agent after its head was received.
 pub struct ForwardedResponse {
     form: BodyKind,
     reply: Response,
     known: Arc<ResolvedAgent>,
-    /// `None` where it says nothing that must be remembered.
+    /// `None` if nothing of it must be recorded.
     ear: Option<AffinityRecorder>,
 }
 
-/// Passes a request on and waits for the head of the answer. A task that is looked at, to learn which endpoint knows it, takes of
-/// the room.
+/// Forwards a request and waits for the head of the response. A task that is fetched to learn which
+/// endpoint knows it takes of the room.
 ///
 /// # Errors
 ///
-/// [`Trouble`], if no answer came that a client of A2A could read.
+/// [`AgentFailure`] if no response came that a client of A2A could read.
 pub async fn forward(
     client: &HttpClient,
     known: Arc<ResolvedAgent>,
@@ -61,11 +64,11 @@ pub async fn forward(
         let (answer, _) = first_with_route(client, &known, asks).await;
         return answer.map(|(form, reply)| ForwardedResponse { form, reply, known, ear: None });
     }
-    // Boxed: what agents with one endpoint do not need must not make their requests larger.
+    // Boxed: the requests of agents with one endpoint do not need it, and must not grow by it.
     Box::pin(forward_to_affine(client, known, ForwardRequest { method, task, written, at }, room)).await
 }
 
-/// The same, to the endpoint where its task or its conversation lives.
+/// Forwards a request to the endpoint that holds its task or its conversation.
 async fn forward_to_affine(
     client: &HttpClient,
     known: Arc<ResolvedAgent>,
@@ -76,11 +79,11 @@ async fn forward_to_affine(
     let says = matches!(method, AgentMethod::Send | AgentMethod::Stream);
     let said = written.first().filter(|_| says);
     let context = said.and_then(|written| context_of(&written.body));
-    // A task that its client names may not be there yet.
+    // A task that its client names may not exist yet.
     let may_begin = known.interface.dialect.client_generates_task_ids() && says;
     if let Some(task) = &task {
         match locate_endpoint(client, &known, task, room).await {
-            // Whoever is asked then says so in its own words.
+            // The agent that is asked then answers so itself.
             Ok(()) | Err(AgentFailure::TaskNotFound) => {}
             Err(_) if may_begin => {}
             Err(trouble) => return Err(trouble),
@@ -94,7 +97,7 @@ async fn forward_to_affine(
     let (answer, at) = first_with_route(client, &known, asks).await;
     let (form, reply) = answer?;
     let at = at.filter(|_| says);
-    // Only a stream is there before it says what it is of; a refusal begins nothing.
+    // Only a stream begins before it names its task; a rejection begins nothing.
     let has_begun = may_begin && form == BodyKind::Stream && reply.status().is_success();
     if let Some(at) = at.filter(|_| has_begun) {
         known.endpoints.remember(at, task.as_deref(), context.as_deref());
@@ -103,7 +106,8 @@ async fn forward_to_affine(
     Ok(ForwardedResponse { form, reply, known, ear })
 }
 
-/// The answer to the first request that the agent has a route for, and the endpoint that gave it.
+/// Returns the response to the first request that the agent has a route for, and the endpoint that
+/// gave it.
 async fn first_with_route(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -121,14 +125,14 @@ async fn first_with_route(
 }
 
 impl ResolvedAgent {
-    /// How many endpoints it has.
+    /// Returns the number of its endpoints.
     #[must_use]
     pub fn endpoints(&self) -> usize {
         self.endpoints.count()
     }
 
-    /// The same agent as it is really called, by all that is known now: by another interface of its card while the first is left
-    /// alone.
+    /// Returns the agent in effect: in the version that it accepts, and through another interface
+    /// of its card while the breakers of the first are open.
     #[must_use]
     pub fn in_effect(self: Arc<Self>) -> Arc<Self> {
         let known = current(self);
@@ -139,7 +143,7 @@ impl ResolvedAgent {
         standby.unwrap_or(known)
     }
 
-    /// The same agent for one request, that names these extensions of A2A.
+    /// Returns the agent for one request that names these extensions of A2A.
     #[must_use]
     pub fn naming(self: Arc<Self>, extensions: &[String]) -> Arc<Self> {
         let mut headers = self.headers.clone();
@@ -151,25 +155,27 @@ impl ResolvedAgent {
 }
 
 impl ForwardedResponse {
-    /// Whether the answer is a stream of events; else it is one JSON value.
+    /// Returns true if the response is a stream of events; else it is one JSON value.
     #[must_use]
     pub fn is_stream(&self) -> bool {
         self.form == BodyKind::Stream
     }
 
-    /// The status as the agent sent it: that of a success, or of an error whose body may say more.
+    /// Returns the status as the agent sent it: that of a success, or of an error with a body that
+    /// may say more.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.reply.status()
     }
 
-    /// The header of the answer. Nothing of it may reach a client unless it is on a list.
+    /// Returns the header of the response. Nothing of it may reach a client unless it is on a list.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         self.reply.headers()
     }
 
-    /// The length of the whole body, where the agent says it and nothing else says where the body ends.
+    /// Returns the length of the whole body, if the agent states it and nothing else determines the
+    /// end of the body.
     #[must_use]
     pub fn length(&self) -> Option<usize> {
         let headers = self.reply.headers();
@@ -179,21 +185,21 @@ impl ForwardedResponse {
         headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
 
-    /// Whether the body has been read to its end.
+    /// Returns true if the body has been read to its end.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.reply.is_over()
     }
 
-    /// Waits for the next piece of the body; `None` after the last. May be dropped and called again.
+    /// Waits for the next chunk of the body; `None` after the last. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`Trouble`], when it broke off, or nothing came in time.
+    /// [`AgentFailure`] if the body broke off, or nothing came in time.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, AgentFailure> {
         let chunk = self.reply.chunk().await.map_err(|error| to_failure(&error, &self.known))?;
         if let Some(ear) = &mut self.ear {
-            // Before anybody hears of the task, and asks for it.
+            // Before a client learns of the task, and asks for it.
             ear.observe(chunk.as_deref().unwrap_or_default());
             if self.reply.is_over() || chunk.is_none() {
                 ear.end();
@@ -202,11 +208,11 @@ impl ForwardedResponse {
         Ok(chunk)
     }
 
-    /// The whole body.
+    /// Reads the whole body.
     ///
     /// # Errors
     ///
-    /// [`Trouble`], also if there is no room for it.
+    /// [`AgentFailure`], also if the body exceeds the room.
     pub async fn whole(&mut self, room: &mut AnswerRoom) -> Result<Bytes, AgentFailure> {
         let body = whole(&mut self.reply, &self.known, room).await?;
         if let Some(ear) = &mut self.ear {

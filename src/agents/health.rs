@@ -1,7 +1,9 @@
-//! Checks of endpoints, where the operator asks for them: one small loop per endpoint, in the background.
+//! Health checks of endpoints, if the operator configures them: one small loop per endpoint, in the
+//! background.
 //!
-//! By default the card is fetched: every agent serves it, to anybody, and it costs no work. A check counts as any request does; that
-//! it was answered brings an endpoint back that was left alone, but on probation. Not here: what that means (see `breaker`).
+//! By default the card is fetched: every agent serves it without authentication, and it costs no
+//! work. A check counts as any request does; a successful one brings an endpoint with an open
+//! breaker back, but on probation (see `breaker`).
 
 use std::sync::Arc;
 
@@ -15,16 +17,16 @@ use crate::auth::AccessToken;
 use crate::config::Health;
 use crate::fault::AgentFailure;
 
-/// Longest answer that is read, in bytes; read at all so that the connection can be used again.
+/// The maximum size of a response, in bytes; it is read only to reuse the connection.
 const ANSWER: usize = 1 << 20;
 
 impl Directory {
-    /// Checks one endpoint of an agent, for ever. Returns at once where nobody asks for that.
+    /// Checks one endpoint of an agent, without end. Returns at once if no checks are configured.
     pub(crate) async fn run_health_checks(&self, agent: &Arc<Agent>, at: usize) {
         let Some(health) = &agent.settings.health else { return };
         let Ok(path) = health.path.parse::<PathAndQuery>() else { return };
         loop {
-            // A little more or less: endpoints must not be checked together.
+            // With jitter: endpoints must not be checked together.
             tokio::time::sleep(health.interval.mul_f64(rand::random::<f64>() * 0.2 + 0.9)).await;
             if let Some(known) = agent.known() {
                 self.check(agent, (&known, at), (health, &path)).await;
@@ -32,7 +34,7 @@ impl Directory {
         }
     }
 
-    /// Checks once each endpoint that the operator wrote, for the `agents` command; says which are there.
+    /// Checks each configured endpoint once, for the `agents` command; returns which are available.
     pub async fn check_once(&self, agent: &Agent) -> Vec<(String, bool)> {
         let Some(known) = agent.known().filter(|_| !agent.settings.endpoints.is_empty()) else {
             return Vec::new();
@@ -58,7 +60,7 @@ impl Directory {
         asked: (&Health, &PathAndQuery),
     ) {
         let (health, path) = asked;
-        // What the gateway has to fetch before it can ask says nothing of the endpoint.
+        // A failure to fetch credentials before the check says nothing about the endpoint.
         let pass = agent.token().await;
         let Some(turn) = known.endpoints.check(at) else { return };
         let asking = self.fetch_from(agent, (known, at), (path, pass.as_ref()));
@@ -66,16 +68,16 @@ impl Directory {
             Ok(Ok(true)) => turn.record_check(),
             Ok(Ok(false)) | Err(_) => turn.record_unreachable(),
             Ok(Err(AgentFailure::Internal(why))) => {
-                tracing::warn!(agent = agent.settings.name, why, "endpoints cannot be checked");
+                tracing::warn!(agent = agent.settings.name, error = why, "failed to prepare health check");
             }
             Ok(Err(trouble)) => {
-                tracing::debug!(agent = agent.settings.name, endpoint = at, %trouble, "endpoint is not there");
+                tracing::debug!(agent = agent.settings.name, endpoint = at, error = %trouble, "failed to check endpoint");
                 turn.record_unreachable();
             }
         }
     }
 
-    /// Whether the endpoint gives a good answer.
+    /// Returns true if the endpoint gives a good response.
     async fn fetch_from(
         &self,
         agent: &Agent,
@@ -98,7 +100,7 @@ impl Directory {
 }
 
 impl Agent {
-    /// How many endpoints it has.
+    /// Returns the number of its endpoints.
     pub(crate) fn endpoint_count(&self) -> usize {
         self.settings.endpoints.len().max(1)
     }

@@ -1,7 +1,8 @@
-//! Where an agent is called, and whether its card may send the gateway's credentials there.
+//! The address of an agent, and the permission to send the gateway's credentials there.
 //!
-//! A card is the agent's word, and the credentials are the operator's: they go to the place that the configuration names, and
-//! elsewhere only with the operator's leave. Not here: how the interface is chosen from the card (see `a2a::card`).
+//! A card is a statement of the agent, and the credentials belong to the operator: they are sent to
+//! the origin that the configuration names, and elsewhere only with the operator's permission. See
+//! `a2a::card` for the choice of the interface.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use http::Uri;
 use crate::config::{AllowList, Host};
 use crate::transport::{AddressClass, AddressPolicy};
 
-/// Why an interface of a card is not used.
+/// The reason for which an interface of a card is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UntrustedInterface {
     /// Not an absolute http or https URL.
@@ -28,17 +29,17 @@ pub enum UntrustedInterface {
          under outbound.allow for all agents; if the card is wrong, give the right URL under endpoints", class.map(|class| format!(" ({class})")).unwrap_or_default()
     )]
     OtherHost {
-        /// Where the interface is.
+        /// The origin of the interface.
         found: String,
-        /// What kind of address that is, where it is one.
+        /// The class of that address, if it is an IP address.
         class: Option<AddressClass>,
-        /// Where the card is.
+        /// The origin of the card.
         expected: String,
     },
 }
 
 impl UntrustedInterface {
-    /// A short name for metrics; one of a closed set.
+    /// Returns the label for metrics; one of a closed set.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::NotAUrl(_) => "not_a_url",
@@ -50,23 +51,24 @@ impl UntrustedInterface {
     }
 }
 
-/// What the operator lets cards do.
+/// The operator's permissions for cards.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CardPolicy<'a> {
     /// Hosts that this agent's card may name.
     pub(super) hosts: &'a [String],
-    /// What any card may name.
+    /// Hosts and addresses that any card may name.
     pub(super) outbound: &'a Arc<AllowList>,
 }
 
-/// Checks the interface URL of a card against the place that the card came from (`None` for a card from a file, which is the
-/// operator's own word), and says which addresses its host may have.
+/// Checks the interface URL of a card against the origin that the card came from (`None` for a card
+/// from a file, which the operator wrote), and returns which addresses its host may have.
 ///
-/// A loopback address and another of the same port are one place, and `0.0.0.0` on a card means wherever the card is.
+/// A loopback address and another of the same port are one origin, and `0.0.0.0` on a card means
+/// the host of the card.
 ///
 /// # Errors
 ///
-/// [`Distrust`] says why it is not used and how it could be.
+/// [`UntrustedInterface`] names the reason and the remedy.
 pub(super) fn trusted(
     interface: &str,
     card: Option<&Uri>,
@@ -100,7 +102,7 @@ pub(super) fn trusted(
         (Host::Address(address), outbound) if outbound.network_of(address).is_none() => {
             Err(UntrustedInterface::OtherHost { found, class: Some(AddressClass::of(address)), expected })
         }
-        // Where a name leads is judged when it is connected to.
+        // The address of a name is checked when it is connected to.
         (Host::Name(_), outbound) if outbound.networks().next().is_none() => {
             Err(UntrustedInterface::OtherHost { found, class: None, expected })
         }
@@ -108,7 +110,7 @@ pub(super) fn trusted(
     }
 }
 
-/// A URL for the log: without user and query, which may be secrets.
+/// Returns a URL for the log: without user and query, which may be secrets.
 fn shown(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let shown = match (url.split_once("://"), url.rsplit_once('@')) {
@@ -155,7 +157,7 @@ mod tests {
         })
     }
 
-    /// How an interface is judged by an agent at `a.example`, where any card may lead to these.
+    /// Checks an interface of an agent at `a.example`, where any card may lead to these.
     fn listed(interface: &str, allow: &[Allowed]) -> Result<AddressPolicy, UntrustedInterface> {
         let outbound = Arc::new(AllowList(allow.to_vec()));
         let card = "http://a.example/c.json".parse().unwrap();
@@ -241,7 +243,7 @@ mod tests {
         assert!(listed("http://b.example:9/", &[host("b.example:8")]).is_err());
         assert!(matches!(listed("http://10.0.0.9/", &[network("10.0.0.0/8")]), Ok(AddressPolicy::Listed(_))));
         assert!(listed("http://11.0.0.9/", &[network("10.0.0.0/8")]).is_err());
-        // It may lead there; that is judged when it is connected to.
+        // It may lead there; that is checked when it is connected to.
         assert!(matches!(
             listed("http://b.example/", &[network("10.0.0.0/8")]),
             Ok(AddressPolicy::Listed(_))

@@ -1,7 +1,9 @@
-//! The last good card of each agent, kept in the data directory: so the tools of an agent that is down are there after a restart.
+//! The last good card of each agent, cached in the data directory: the tools of an agent that is
+//! down are available after a restart.
 //!
-//! One file for each agent, replaced as a whole. Kept is the card as it came, where it came from as a hash (its URL may hold a
-//! secret), and the version that a probe found. What is read is judged like a card that was fetched. Not here: when (see `refresh`).
+//! One file per agent, replaced as a whole. A record holds the card as received, its URL as a hash
+//! (the URL may hold a secret), and the version that a probe found. A cached card is verified like
+//! a fetched one. See `refresh` for the times.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -17,28 +19,28 @@ use crate::a2a::{AgentCard, Dialect, MAX_CARD_BYTES};
 
 /// The folder in the data directory.
 const FOLDER: &str = "cards";
-/// Longest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 const MAX_FILE_BYTES: u64 = MAX_CARD_BYTES as u64 + 4096;
 
-/// Where the cards of all agents are kept.
+/// The cache of the cards of all agents.
 pub(super) struct KeptCards {
     folder: PathBuf,
-    /// Whether the folder is this process' own. Another one's is read only.
+    /// True if this process owns the folder. The folder of another process is only read.
     is_own: AtomicBool,
 }
 
-/// A card as it is kept.
+/// A card as it is cached.
 #[derive(Serialize, Deserialize)]
 struct CachedCardRecord {
     /// The hash of the URL that it came from.
     from: String,
-    /// The version that a probe found, for a card that shows none.
+    /// The version that a probe found, for a card that names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     probed: Option<String>,
     card: Box<RawValue>,
 }
 
-/// A card that was kept.
+/// A card from the cache.
 pub(super) struct KeptCard {
     pub(super) card: AgentCard,
     /// The version that a probe found.
@@ -50,17 +52,17 @@ impl KeptCards {
         Self { folder: data_dir.join(FOLDER), is_own: AtomicBool::new(false) }
     }
 
-    /// Begins to write there, or ends it.
+    /// Begins or ends writing to the folder.
     pub(super) fn own(&self, is_own: bool) {
         self.is_own.store(is_own, Ordering::Release);
     }
 
-    /// Whether this process writes there.
+    /// Returns true if this process writes to the folder.
     pub(super) fn is_own(&self) -> bool {
         self.is_own.load(Ordering::Acquire)
     }
 
-    /// Returns the card of an agent that came from this URL, if one is kept. Waits for the disk.
+    /// Returns the card of an agent that came from this URL, if it is cached. Blocks on the disk.
     pub(super) fn read(&self, agent: &str, url: &str) -> Option<KeptCard> {
         let mut json = Vec::new();
         let file = OpenOptions::new().read(true).open(self.file(agent)).ok()?;
@@ -76,11 +78,11 @@ impl KeptCards {
         Some(KeptCard { card, probed })
     }
 
-    /// Keeps a card in place of the one before. Waits for the disk.
+    /// Replaces the cached card. Blocks on the disk.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     pub(super) fn write(
         &self,
         (agent, url): (&str, &str),
@@ -98,11 +100,11 @@ impl KeptCards {
         fs::rename(&draft, self.file(agent))
     }
 
-    /// Drops the cards of agents that the configuration does not have. Waits for the disk.
+    /// Drops the cards of agents that the configuration does not have. Blocks on the disk.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     pub(super) fn retain(&self, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
         let files = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -1,8 +1,8 @@
-//! Finding the endpoint at which a task lives, where an agent has several.
+//! Locates the endpoint that holds a task, if an agent has several.
 //!
-//! After a restart, or if another gateway began the task, that is not known: asking how it stands changes nothing, so every endpoint
-//! may be asked in turn until one knows it. Nothing else is tried at an endpoint to see whether it is the right one.
-//! Not here: what is remembered (see `homes`).
+//! After a restart, or if another gateway began the task, the endpoint is not known: `GetTask`
+//! changes nothing, so every endpoint may be asked in turn until one knows the task. No other
+//! request is used to find the right endpoint. See `affinity` for the map.
 
 use super::recovery::is_passing;
 use super::resolved::{AgentRequest, ResolvedAgent};
@@ -13,8 +13,9 @@ use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::transport::HttpClient;
 
-/// Asks for a task where it lives; elsewhere while that is not known or cannot be asked, in case the endpoints share their tasks or
-/// their agent has moved to another of them. One that does not know the task is asked again when some endpoint has gone or come back.
+/// Gets a task at the endpoint that holds it; elsewhere while that is unknown or unavailable, in
+/// case the endpoints share their tasks or their agent has moved to another of them. An endpoint
+/// that does not know the task is asked again once some endpoint has failed or returned.
 pub(super) async fn locate(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -59,7 +60,8 @@ async fn probe_endpoint(
     Ok(found)
 }
 
-/// Sees to it that the home of a task is known, and is not left alone, before anything is asked of it that may change it.
+/// Ensures that the endpoint of a task is known and available before a request that may change the
+/// task.
 pub(super) async fn locate_endpoint(
     client: &HttpClient,
     known: &ResolvedAgent,

@@ -1,7 +1,8 @@
-//! The agents behind the gateway: their cards, how each is reached, and one call to one of them.
+//! The agents behind the gateway: their cards, their routes, and one call to one of them.
 //!
-//! [`Directory`] holds them all and keeps their cards fresh in the background; [`Drive`] is a call that is under way. Not here:
-//! MCP, tools (see `bridge`), what becomes of a call whose client left (see `follow`).
+//! [`Directory`] holds them all and refreshes their cards in the background; [`DetachableCall`] is
+//! a call that is under way. Out of scope: MCP, tools (see `bridge`), a call that its client has
+//! left (see `follow`).
 
 mod affinity;
 mod affinity_recorder;

@@ -1,7 +1,8 @@
-//! Where an agent is reached: by its newest card, and by another interface of that card when the first cannot be reached.
+//! The route to an agent: by its newest card, and by another interface of that card if the first is
+//! unreachable.
 //!
-//! All interfaces of a card are of the same agent (A2A 1.0 §8.3.1); the first is preferred. Not here: several endpoints of one
-//! interface (see `endpoints`, `seek`).
+//! All interfaces of a card are of the same agent (A2A 1.0 §8.3.1); the first is preferred. See
+//! `endpoints` and `locate` for several endpoints of one interface.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,14 +18,14 @@ use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::transport::HttpClient;
 
-/// A task, and how its agent is called where it was found.
+/// A task, and its agent as called where the task was found.
 pub(super) struct LocatedTask {
     pub(super) known: Arc<ResolvedAgent>,
     pub(super) task: Task,
 }
 
 impl ResolvedAgent {
-    /// Returns the agent as its newest card has it, with what goes along with this call.
+    /// Returns the agent by its newest card, with the forwarded context of this call.
     pub(super) fn newest(self: Arc<Self>) -> Arc<Self> {
         let Some(newest) = self.latest.upgrade().and_then(|latest| latest.known.load_full()) else {
             return self;
@@ -41,18 +42,19 @@ impl ResolvedAgent {
         std::iter::once(current(self.clone())).chain(others)
     }
 
-    /// The endpoints of all interfaces.
+    /// Returns the endpoints of all interfaces.
     pub(super) fn all_endpoints(&self) -> impl Iterator<Item = &super::endpoints::Endpoints> {
         let others = self.other.iter().chain(self.standbys.iter()).map(|known| &*known.endpoints);
         std::iter::once(&*self.endpoints).chain(others)
     }
 }
 
-/// Asks for a task by each interface of the newest card, until one knows it.
+/// Gets a task through each interface of the newest card, until one knows it.
 ///
 /// # Errors
 ///
-/// [`Trouble::TaskLost`] only if all say so; else why the first that may know the task does not say how it stands.
+/// [`AgentFailure::TaskNotFound`] only if all say so; else the failure of the first that may know
+/// the task.
 pub(super) async fn find_task(
     client: &HttpClient,
     known: &Arc<ResolvedAgent>,
@@ -74,8 +76,9 @@ pub(super) async fn find_task(
     Err(trouble.unwrap_or(AgentFailure::TaskNotFound))
 }
 
-/// Waits until a task whose places are left alone may be asked for again: at one of them, at a place that is not left alone but
-/// did not answer (`pause`), or at the places of another card.
+/// Waits until a task may be asked for again after all its breakers were open: at one of its
+/// endpoints, at an endpoint with a closed breaker that did not respond (`pause`), or at the
+/// endpoints of another card.
 pub(super) async fn wait_for(known: &Arc<ResolvedAgent>, task: &str, pause: Duration) {
     let latest = known.latest.upgrade();
     let mut changes = latest.as_ref().map(|latest| latest.changed.subscribe());

@@ -1,7 +1,9 @@
-//! What became of a task whose agent stopped talking: the agent itself is asked, again and again, until it is known.
+//! Recovery of a task after its stream stopped: polls the agent until the state of the task is
+//! known.
 //!
-//! Reads a2a.md §4.3, rules 4 and 5: `GetTask` is the judge; a live task is subscribed to on 1.0 and only polled on older
-//! versions, where a resubscription corrupts the task of real agents. Not here: sending messages; none is ever sent twice.
+//! Follows `docs/spec/a2a.md §4.3`, rules 4 and 5: `GetTask` decides; a live task is subscribed to
+//! on 1.0 and only polled on older versions, where a resubscription corrupts the task of real
+//! agents. No message is ever sent twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +15,21 @@ use super::stream::{EventStream, StreamEnd, TaskTracker};
 use crate::a2a::TaskState;
 use crate::fault::AgentFailure;
 
-/// The longest pause between two questions to an agent that answers them.
+/// The longest pause between two requests to an agent that responds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The shortest pause, before a task that may be stalled is looked at.
+/// The shortest pause before a task that may be stalled is polled.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// How often a task is looked at after its stream ended with an error.
+/// The number of polls of a task after its stream ended with an error.
 const LOOKS_AFTER_ERROR: u32 = 3;
-/// So often in a row an agent may refuse to say how a task stands; then it does not mean to.
+/// The number of refusals in a row after which an agent is taken to withhold the state of a task.
 const MOST_REFUSALS: u32 = 4;
 
 impl AgentCall {
-    /// Follows a task until it ends or asks; or until there is no stream to listen to, if the call may rest then.
+    /// Follows a task until it ends or asks; or until there is no stream to read, if the call may
+    /// be idle then.
     ///
-    /// `stopped` is why the agent stopped talking, told if it is never heard of again.
+    /// `stopped` is the failure that stopped the stream; it is returned if the agent never responds
+    /// again.
     pub(super) async fn recover(
         &self,
         track: &mut TaskTracker,
@@ -36,10 +40,11 @@ impl AgentCall {
         let mut pace = PollBackoff::new(self);
         let mut known = self.known.clone();
         let mut subscribes = known.streaming;
-        // An error on the stream ends the task, unless the agent says something better soon.
+        // An error on the stream ends the task, unless the agent reports a better state soon.
         let mut looks = matches!(stopped, AgentFailure::Rejected(_)).then_some(LOOKS_AFTER_ERROR);
         loop {
-            // Looked at first: what happens after the answer is told by whoever lets the call rest.
+            // Read first: changes after the response are observed by the party that permits the
+            // call to be idle.
             let may_rest = track.may_rest();
             match find_task(&self.client, &known, &task, &mut track.room).await {
                 Ok(LocatedTask { known: place, task: found }) => {
@@ -76,38 +81,39 @@ impl AgentCall {
                         return Ok(());
                     }
                 }
-                // Nobody was asked: a task waits for its endpoint as long as somebody waits for the task.
+                // No request was sent: a task waits for its endpoint as long as a client waits for
+                // the task.
                 Err(AgentFailure::BreakerOpen(_)) => {
                     track.set_reached(false);
                     wait_for(&known, &task, pace.resting()).await;
                     continue;
                 }
-                // It knows no such task: what it said before is all that will ever be known.
+                // The agent knows no such task: its earlier events are all that will ever be known.
                 Err(AgentFailure::TaskNotFound) => return Err(lost(stopped)),
                 Err(trouble) => pace.survives(trouble, track)?,
             }
-            // Nothing of the answer is held until the next one.
+            // Nothing of the response is held until the next one.
             track.room.permit.shrink_to(0);
             let (next, left) = (pace.next(), track.until_stalled());
             self.pause(left.map_or(next, |left| next.min(left.max(SHORTEST_PAUSE)))).await;
         }
     }
 
-    /// Asks how the task of a silent stream stands, without letting the stream go: some agents stop their work when it closes.
-    /// Says whether that was the last word.
+    /// Asks for the state of the task of a silent stream, and keeps the stream open: some agents
+    /// stop their work when it closes. Returns true if the task has ended.
     pub(super) async fn check_status(&self, track: &mut TaskTracker) -> Result<bool, AgentFailure> {
         let Some(task) = track.task_id.clone() else { return Ok(false) };
         match get_task(&self.client, &self.known, &task, &mut track.room).await {
             Ok(found) => Ok(track.take_look(found).await),
             Err(AgentFailure::TaskNotFound) => Err(AgentFailure::TaskNotFound),
             Err(trouble) => {
-                tracing::debug!(%trouble, "agent is silent and does not say how the task stands");
+                tracing::debug!(error = %trouble, "failed to get task of a silent agent");
                 Ok(false)
             }
         }
     }
 
-    /// Listens to a live task. Says whether listening is worth another try.
+    /// Subscribes to a live task. Returns true if a subscription is worth another attempt.
     async fn subscribe(
         &self,
         task: &str,
@@ -126,7 +132,7 @@ impl AgentCall {
             return match event {
                 Ok(event) => Ok(!track.on_event(event).await),
                 Err(error) => {
-                    tracing::debug!(trouble = %refusal(error), "agent does not let the gateway subscribe");
+                    tracing::debug!(error = %refusal(error), "failed to subscribe to task");
                     Ok(false)
                 }
             };
@@ -142,7 +148,8 @@ impl AgentCall {
                 if ending == StreamEnd::Ended {
                     track.watch_stall(self.terms.stalled);
                 }
-                // A stream that brought something was worth it; one that closes at once must not be opened in a circle.
+                // A stream that brought an event was worth it; one that closes at once must not be
+                // opened in a loop.
                 if track.has_events() > before {
                     self.known.metrics.reattached();
                     pace.resubscribe();
@@ -152,17 +159,18 @@ impl AgentCall {
         }
     }
 
-    /// Waits, a little more or less than was said: those who wait together must not ask together.
+    /// Waits with jitter: calls that wait together must not poll together.
     pub(super) async fn pause(&self, pause: Duration) {
         tokio::time::sleep(pause.mul_f64(rand::random::<f64>() * 0.4 + 0.8)).await;
     }
 }
 
-/// How fast an agent is asked: slower while nothing changes, and slower still while it cannot be reached.
+/// The interval of polls: longer while nothing changes, and longer still while the agent is
+/// unreachable.
 struct PollBackoff {
     pause: Duration,
     failures: u32,
-    /// Whether it was left alone since it answered.
+    /// True if its breaker was open since the last response.
     is_resting: bool,
     base: Duration,
     most: Duration,
@@ -192,11 +200,11 @@ impl PollBackoff {
         }
     }
 
-    /// Notes a failure to look at the task that says nothing about it yet.
+    /// Records a failure to get the task that says nothing about it yet.
     ///
     /// # Errors
     ///
-    /// The failure, if it does, or if there were too many.
+    /// The failure, if it is about the task, or if there were too many.
     fn survives(&mut self, trouble: AgentFailure, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         // Any error of the agent's own reads as a refusal: one of them is no proof.
         let is_doubtful = matches!(trouble, AgentFailure::Rejected(_)) && self.failures + 1 < MOST_REFUSALS;
@@ -211,7 +219,7 @@ impl PollBackoff {
 
     /// # Errors
     ///
-    /// The trouble, once it is one too many.
+    /// The failure, once there are too many.
     fn failed(&mut self, trouble: AgentFailure) -> Result<(), AgentFailure> {
         self.failures = self.failures.saturating_add(1);
         if self.failures == self.max_attempts {
@@ -223,7 +231,7 @@ impl PollBackoff {
         Ok(())
     }
 
-    /// The next pause while the agent is left alone, which is no failure.
+    /// Returns the next pause while the breaker is open, which is no failure.
     fn resting(&mut self) -> Duration {
         self.is_resting = true;
         self.next()
@@ -237,7 +245,7 @@ impl PollBackoff {
     }
 }
 
-/// Whether a failure says nothing about the task: the agent may be back soon.
+/// Returns true if a failure says nothing about the task: the agent may be back soon.
 pub(super) fn is_passing(trouble: &AgentFailure) -> bool {
     matches!(
         trouble,
@@ -252,7 +260,7 @@ pub(super) fn is_passing(trouble: &AgentFailure) -> bool {
     )
 }
 
-/// Whether a failure says that the agent cannot be asked at present.
+/// Returns true if a failure means that the agent cannot be reached at present.
 pub fn is_away(trouble: &AgentFailure) -> bool {
     matches!(
         trouble,

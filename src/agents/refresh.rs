@@ -1,7 +1,7 @@
-//! Keeps the cards fresh: one small loop per agent, in the background.
+//! Refreshes the cards: one small loop per agent, in the background.
 //!
-//! An agent that is down does not matter to the others; its last good card keeps working, and its first one is looked for with
-//! growing pauses. Not here: how a card is fetched (see `fetch`).
+//! An agent that is down does not affect the others; its last good card remains in use, and its
+//! first one is fetched with growing pauses. See `card_fetch` for one fetch.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -20,13 +20,13 @@ use crate::config::CardSource;
 use crate::telemetry::label::Refresh;
 use crate::transport::AddressPolicy;
 
-/// Longest answer to a probe that is read, in bytes.
+/// The maximum size of a response to a probe, in bytes.
 const PROBE_ANSWER: usize = 64 * 1024;
 
-/// Most endpoints that are asked in one look.
+/// The maximum number of endpoints that are probed in one refresh.
 const MOST_PROBED: usize = 4;
 
-/// What one look brought.
+/// The outcome of one refresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CardRefreshOutcome {
     Changed(Option<Duration>),
@@ -34,7 +34,7 @@ enum CardRefreshOutcome {
     Failed,
 }
 
-/// What is remembered between two looks.
+/// The state between two refreshes.
 #[derive(Default)]
 struct CardCacheState {
     etag: Option<String>,
@@ -43,7 +43,7 @@ struct CardCacheState {
 }
 
 impl Directory {
-    /// Keeps the card of one agent fresh, for ever.
+    /// Refreshes the card of one agent, without end.
     pub(crate) async fn run_refresh(&self, agent: &Arc<Agent>) {
         let mut memory = CardCacheState::default();
         let mut signers = agent.signers.as_ref().map(|signers| signers.changes());
@@ -75,7 +75,8 @@ impl Directory {
         }
     }
 
-    /// Uses the card that was kept, until the agent gives its own. It is judged as if it came now.
+    /// Uses the cached card until the agent sends its own. It is verified as if it were fetched
+    /// now.
     async fn use_kept(&self, agent: &Arc<Agent>, memory: &mut CardCacheState) {
         let (Some(kept), CardSource::Url(url)) = (&self.kept, &agent.settings.card) else { return };
         let (kept, name, place) = (kept.clone(), agent.settings.name.clone(), url.clone());
@@ -89,29 +90,31 @@ impl Directory {
         };
         match verified(agent, kept.card).and_then(|card| agent.apply_card(card, Some(&from), pin)) {
             Ok(known) => {
-                info!(agent = name, "kept agent card is used until the agent gives its own");
-                // Takes in where the card wants keys; what is wrong with that is told of the agent's own card.
+                info!(agent = name, "using cached agent card");
+                // Applies the positions of API keys on the card; problems with them are logged for
+                // the agent's own card.
                 drop(agent.credential_problems(&known.card));
                 agent.learn(known);
                 memory.raw = Some(raw);
                 self.notify_changed();
             }
-            Err(problem) => warn!(agent = name, %problem, "kept agent card is not used"),
+            Err(problem) => warn!(agent = name, error = %problem, "failed to use cached agent card"),
         }
     }
 
-    /// Keeps a card that is good.
+    /// Caches a card that is good.
     async fn keep(&self, agent: &Arc<Agent>, raw: String) {
         let Some(kept) = self.kept.clone().filter(|kept| kept.is_own()) else { return };
         let agent = agent.clone();
         let written = tokio::task::spawn_blocking(move || write(&kept, &agent, &raw)).await;
         if let Err(error) = written {
-            warn!(%error, "agent card cannot be kept");
+            warn!(%error, "failed to cache agent card");
         }
     }
 
-    /// Begins to keep cards, or ends it: the folder has one owner. Cards that are known by then are kept, and those of agents that
-    /// are not in the configuration any more are dropped. Waits for the disk.
+    /// Begins or ends caching cards: the folder has one owner. Cards that are known by then are
+    /// cached, and those of agents that are not in the configuration any more are dropped. Blocks
+    /// on the disk.
     pub(crate) fn own_cards(&self, is_own: bool) {
         let Some(kept) = &self.kept else { return };
         kept.own(is_own);
@@ -119,7 +122,7 @@ impl Directory {
             return;
         }
         if let Err(error) = kept.retain(|agent| self.find(agent).is_some()) {
-            warn!(%error, "kept cards of unknown agents stay on disk");
+            warn!(%error, "failed to remove cached cards of unknown agents");
         }
         for agent in self.agents() {
             if let Some(known) = agent.known() {
@@ -128,25 +131,25 @@ impl Directory {
         }
     }
 
-    /// Judges the card in use by other keys than before: one that they did not sign is not used any more.
+    /// Verifies the card in use with the new keys: one that they did not sign is not used any more.
     fn reverify(&self, agent: &Agent, memory: &mut CardCacheState) {
         let (Some(signers), Some(raw)) = (&agent.signers, memory.raw.take()) else { return };
-        // It is read anew in any case: what of it counts may be something else.
+        // The card is fetched anew in any case: another part of it may count now.
         memory.etag = None;
         if let Err(problem) = verify(&raw, &signers.keys())
             && signers.required()
         {
-            warn!(agent = agent.settings.name, %problem, "agent card is not used any more");
+            warn!(agent = agent.settings.name, error = %problem, "agent card dropped: not signed by the new keys");
             agent.forget();
             self.notify_changed();
         }
     }
 
-    /// Looks once, for the `agents` command.
+    /// Refreshes once, for the `agents` command.
     ///
     /// # Errors
     ///
-    /// Why there is no card, or none that can be used.
+    /// The reason for which there is no usable card.
     pub async fn refresh_once(&self, agent: &Arc<Agent>) -> Result<(), CardFetchError> {
         self.renew(agent, &mut CardCacheState::default()).await.map(|_| ())
     }
@@ -168,7 +171,7 @@ impl Directory {
                     self.refusals.refused(distrust.label());
                 }
                 if memory.failures == 0 {
-                    warn!(agent = name, %problem, "agent card not to be had");
+                    warn!(agent = name, error = %problem, "failed to fetch agent card");
                 }
                 memory.failures = memory.failures.saturating_add(1);
                 agent.set_problem(Some(problem.to_string()));
@@ -193,16 +196,16 @@ impl Directory {
         let card = verified(agent, card)?;
         let known = self.understand(agent, card, from.as_ref()).await?;
         for problem in &known.card.problems {
-            warn!(agent = agent.settings.name, %problem, "agent card has a flaw");
+            warn!(agent = agent.settings.name, error = %problem, "agent card is incorrect");
         }
         for problem in agent.credential_problems(&known.card) {
-            warn!(agent = agent.settings.name, %problem, "agent asks for more than it is shown");
+            warn!(agent = agent.settings.name, error = %problem, "agent requires credentials that are not configured");
         }
         for problem in agent.obstacle_of(&known.card).into_iter().chain(agent.idle_extensions(&known.card)) {
-            warn!(agent = agent.settings.name, %problem, "agent's extensions are not those that are activated");
+            warn!(agent = agent.settings.name, error = %problem, "agent card does not match the activated extensions");
         }
         agent.learn(known);
-        // Only now: a card that was not understood must be looked at again as a whole.
+        // Only now: a card that was not understood must be fetched again as a whole.
         memory.etag = etag;
         memory.raw = Some(raw);
         Ok(CardRefreshOutcome::Changed(fresh_for))
@@ -224,8 +227,9 @@ impl Directory {
         }
     }
 
-    /// Asks an agent whose card does not say which version it speaks: one of its endpoints after another until one says it, those that
-    /// are left alone last. No more than a few: the next look begins after as many. What is wrong at the first one is told.
+    /// Probes the version of an agent with a card that names none: one endpoint after another
+    /// until one responds, those with an open breaker last. No more than a few: the next refresh
+    /// begins after as many. The error of the first one is returned.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardFetchError> {
         let places = agent.places(url, from)?;
         let endpoints = agent.endpoints_at(&places, 0);
@@ -242,7 +246,7 @@ impl Directory {
         Err(problem.unwrap_or_else(|| CardFetchError::Setting("there is no endpoint".to_owned())))
     }
 
-    /// Asks at one place. The questions are malformed on purpose: no agent begins work on them.
+    /// Probes one endpoint. The requests are malformed on purpose: no agent begins work on them.
     async fn probe_at(
         &self,
         agent: &Agent,
@@ -275,7 +279,7 @@ impl Directory {
         }
     }
 
-    /// How long to wait before the next look.
+    /// Returns the time to the next refresh.
     fn pause(&self, look: CardRefreshOutcome, memory: &CardCacheState) -> Duration {
         let (floor, ceiling) = (self.cards.min_refresh, self.cards.max_refresh.max(self.cards.min_refresh));
         match look {
@@ -290,7 +294,8 @@ impl Directory {
     }
 }
 
-/// The card as far as it is signed by whom the operator named; as it came, if that need not be.
+/// Returns the card as far as it is signed by a configured key; as received, if that is not
+/// required.
 fn verified(agent: &Agent, card: AgentCard) -> Result<AgentCard, CardFetchError> {
     let Some(signers) = &agent.signers else { return Ok(card) };
     match verify(card.raw.get(), &signers.keys()) {
@@ -315,12 +320,12 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes the card of an agent, if it came from a URL. Waits for the disk.
+/// Caches the card of an agent, if it came from a URL. Blocks on the disk.
 fn write(kept: &KeptCards, agent: &Agent, raw: &str) {
     let (CardSource::Url(url), Some(known)) = (&agent.settings.card, agent.known()) else { return };
     let is_probed = known.card.interface(agent.pin()).is_err();
     let probed = Some(known.interface.dialect).filter(|_| is_probed);
     if let Err(error) = kept.write((&agent.settings.name, url), raw, probed) {
-        warn!(agent = agent.settings.name, %error, "agent card cannot be kept");
+        warn!(agent = agent.settings.name, %error, "failed to cache agent card");
     }
 }

@@ -1,6 +1,7 @@
-//! What is known of an agent whose card has been seen, and how a request gets to it with all that it is to be shown.
+//! The resolved agent: its card has been fetched; and the way of a request to it with all its
+//! credentials.
 //!
-//! Not here: how it comes to be known (see `refresh`), what an answer means (see `rpc`).
+//! See also `refresh` for its updates and `rpc` for responses.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,42 +23,43 @@ use crate::fault::AgentFailure;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::{AddressPolicy, DeliveryState, HttpClient, Response, Upstream};
 
-/// What is known of an agent whose card has been seen. Clones share what is learned later.
+/// The resolved state of an agent. Clones share later changes.
 #[derive(Clone)]
 pub struct ResolvedAgent {
     /// Its card.
     pub card: Arc<AgentCard>,
-    /// Where and how it is called.
+    /// Its interface.
     pub interface: AgentInterface,
     pub(super) ways: Arc<ArcSwap<RouteTable>>,
-    /// Those of the protocol.
+    /// The headers of the protocol.
     pub(super) headers: HeaderMap,
     pub(super) credentials: Arc<Credentials>,
-    /// The names of the headers that go along.
+    /// The names of the forwarded headers.
     pub(super) forwards: Arc<[HeaderName]>,
-    /// What goes along with this call.
+    /// The forwarded context of this call.
     pub(super) along: Option<Arc<ForwardedContext>>,
     pub(super) streaming: bool,
     pub(super) output_modes: Vec<String>,
     pub(super) metrics: Arc<AgentMetrics>,
     pub(super) endpoints: Arc<Endpoints>,
-    /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
+    /// The agent in another version, if it rejects the version of its card; `None` if the operator
+    /// pinned the version.
     pub(super) other: Option<Arc<ResolvedAgent>>,
-    /// Whether it has turned out so.
+    /// True if the agent rejected the version of its card.
     pub(super) is_wrong: Arc<AtomicBool>,
-    /// How it is called by the other interfaces of its card, in their order.
+    /// The agent through the other interfaces of its card, in their order.
     pub(super) standbys: Arc<[Arc<ResolvedAgent>]>,
-    /// Whether this is one of those.
+    /// True if this is one of those.
     pub(super) is_standby: bool,
-    /// How it is called by its newest card.
+    /// The agent by its newest card.
     pub(super) latest: Weak<LatestAgent>,
 }
 
-/// How an agent is called by its newest card.
+/// The agent by its newest card.
 pub(super) struct LatestAgent {
     /// `None` while there is no card.
     pub(super) known: ArcSwapOption<ResolvedAgent>,
-    /// Tells of each new card.
+    /// Notifies of each new card.
     pub(super) changed: watch::Sender<()>,
 }
 
@@ -69,19 +71,20 @@ impl Default for LatestAgent {
 
 /// One request to an agent.
 pub(super) struct AgentRequest {
-    /// What it is, for what differs by method.
+    /// The method, for the settings that differ by method.
     pub(super) method: AgentMethod,
-    /// The task that it is about, if that is known to the agent already.
+    /// The task that the request is about, if the agent knows it already.
     pub(super) task: Option<String>,
-    /// The conversation that it goes on with, where that matters.
+    /// The conversation that the request continues, where that matters.
     pub(super) context: Option<String>,
-    /// The task that it begins, by the gateway's own name for it: that lives where this is sent, answered or not.
+    /// The task that the request begins, by the gateway's own name for it: the endpoint that the
+    /// request is sent to holds that task, with or without a response.
     pub(super) begins: Option<String>,
     verb: Method,
-    /// What comes after the path of the place that is called.
+    /// The part after the path of the endpoint.
     route: String,
     body: Bytes,
-    /// Which endpoint it must go to, or went to.
+    /// The endpoint that the request must go to, or was sent to.
     place: AtomicUsize,
 }
 
@@ -89,24 +92,24 @@ pub(super) struct AgentRequest {
 const ANYWHERE: usize = usize::MAX;
 
 impl AgentRequest {
-    /// A request about a task of the agent's, or about none yet.
+    /// Creates a request about a task of the agent, or about none yet.
     pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<BoundRequest>) -> Self {
         let BoundRequest { verb, route, body } = written.into();
         let (task, place) = (task.map(str::to_owned), AtomicUsize::new(ANYWHERE));
         Self { method, task, context: None, begins: None, verb, route, body, place }
     }
 
-    /// The same, to this endpoint.
+    /// Binds the request to this endpoint.
     pub(super) fn to(self, at: usize) -> Self {
         Self { place: AtomicUsize::new(at), ..self }
     }
 
-    /// Which endpoint it must go to, or went to.
+    /// Returns the endpoint that the request must go to, or was sent to.
     pub(super) fn place(&self) -> Option<usize> {
         Some(self.place.load(Ordering::Relaxed)).filter(|at| *at != ANYWHERE)
     }
 
-    /// The path that is called, at this place.
+    /// Returns the request path at this base path.
     fn path(&self, place: &PathAndQuery) -> Result<PathAndQuery, AgentFailure> {
         if self.route.is_empty() {
             return Ok(place.clone());
@@ -118,37 +121,37 @@ impl AgentRequest {
     }
 }
 
-/// Where it is called.
+/// The routes of an agent.
 pub(super) struct RouteTable {
     /// Its endpoints, by their numbers.
     pub(super) own: Box<[EndpointRoute]>,
-    /// Where or how single methods are called instead.
+    /// The methods with a route of their own.
     pub(super) methods: PerMethod<Option<MethodOverride>>,
 }
 
-/// Where or how a single method is called.
+/// The route of a single method.
 pub(super) enum MethodOverride {
-    /// At a place of its own.
+    /// At an address of its own.
     There(Box<EndpointRoute>),
     /// At the endpoints, without the client certificate.
     Unshown(Box<[EndpointRoute]>),
 }
 
-/// A place, and how to get there.
+/// An address and its upstream.
 #[derive(Clone)]
 pub(super) struct EndpointRoute {
     pub(super) uri: Uri,
-    /// Which addresses its host may have.
+    /// The addresses that its host may have.
     pub(super) policy: AddressPolicy,
-    /// Whether the client certificate is shown there.
+    /// True if the client certificate is presented there.
     pub(super) shows: bool,
     pub(super) target: Upstream,
-    /// Without keys.
+    /// The path, without API keys.
     pub(super) path: PathAndQuery,
 }
 
 impl RouteTable {
-    /// The same places, each reached anew.
+    /// Returns the same routes with new upstreams.
     pub(super) fn with_fresh_token<E>(
         &self,
         mut renew: impl FnMut(&EndpointRoute) -> Result<EndpointRoute, E>,
@@ -167,7 +170,7 @@ impl RouteTable {
         Ok(Self { own, methods })
     }
 
-    /// The way to an endpoint, or to the place of this method alone.
+    /// Returns the route to an endpoint, or to the address of this method alone.
     fn of(&self, method: AgentMethod, at: usize) -> Option<&EndpointRoute> {
         match self.methods.of(method).and_then(Option::as_ref) {
             Some(MethodOverride::There(way)) => Some(way),
@@ -178,7 +181,7 @@ impl RouteTable {
 }
 
 impl ResolvedAgent {
-    /// Whether a live task can be listened to again.
+    /// Returns true if a live task can be subscribed to again.
     pub fn can_subscribe(&self) -> bool {
         match self.interface.dialect {
             Dialect::V0_1 | Dialect::V0_3 => false,
@@ -186,7 +189,8 @@ impl ResolvedAgent {
         }
     }
 
-    /// The same agent for one request of a client, with what goes along. Where nothing does, it is the same value.
+    /// Returns the agent for one request of a client, with the forwarded context. If nothing is
+    /// forwarded, it is the same value.
     #[must_use]
     pub fn along(self: Arc<Self>, along: Option<&Arc<ForwardedContext>>) -> Arc<Self> {
         let is_on_behalf = self.credentials.tokens().is_some_and(AgentTokens::is_on_behalf);
@@ -201,8 +205,9 @@ impl ResolvedAgent {
         Self { along: Some(along.clone()), other, ..self.clone() }
     }
 
-    /// Sends a request and waits for the head of the answer. An agent that refuses a token that the gateway fetched is asked once more
-    /// with another: 401 says that it has not done anything.
+    /// Sends a request and waits for the head of the response. If an agent rejects a token that the
+    /// gateway fetched, the request is sent once more with another: 401 proves that the agent has
+    /// not done anything.
     pub(super) async fn send(
         &self,
         client: &HttpClient,
@@ -210,7 +215,7 @@ impl ResolvedAgent {
     ) -> Result<Response, AgentFailure> {
         match self.credentials.tokens() {
             None => self.send_once(client, ask, None).await,
-            // Boxed: what a call without tokens does not need must not make it larger.
+            // Boxed: a call without tokens does not need it, and must not grow by it.
             Some(tokens) => Box::pin(self.send_with(tokens, client, ask)).await,
         }
     }
@@ -263,7 +268,7 @@ impl ResolvedAgent {
                     tried.add(turn.at());
                     turn.failed(&error);
                     let trouble = to_failure(&error, self);
-                    // What was sent may have been done, and is not done twice.
+                    // A request that was sent may have been executed, and is not repeated.
                     if error.sent() != DeliveryState::No || !self.endpoints.can_fail_over(ask) {
                         return Err(trouble);
                     }
@@ -273,7 +278,8 @@ impl ResolvedAgent {
         }
     }
 
-    /// Fills in where a request goes, and all that it shows. What comes from a client never wins over what is the gateway's.
+    /// Sets the path and the credentials of a request. A header of a client never replaces one of
+    /// the gateway.
     fn prepare(
         &self,
         request: &mut Request<Bytes>,
@@ -305,7 +311,7 @@ impl ResolvedAgent {
     }
 }
 
-/// How the agent is really called, by all that is known now.
+/// Returns the agent in the version that it accepts.
 pub(super) fn current(known: Arc<ResolvedAgent>) -> Arc<ResolvedAgent> {
     match &known.other {
         Some(other) if known.is_wrong.load(Ordering::Acquire) => other.clone(),

@@ -1,6 +1,6 @@
-//! One request to an agent, and what its failures mean.
+//! One request to an agent, and the meaning of its failures.
 //!
-//! Not here: streams (see `stream`), what is asked (see `call`).
+//! See also `stream` and `call`.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -15,10 +15,11 @@ use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::transport::{DeliveryState, HttpClient, Response, TransportError};
 
-/// The name of the gateway's registration for pushes; one per task, so that asking again replaces it.
+/// The name of the gateway's registration for pushes; one per task, so that a repeated request
+/// replaces it.
 const WEBHOOK: &str = "mcp-a2a-gateway";
 
-/// What the body of an answer is.
+/// The form of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyKind {
     /// One JSON value.
@@ -27,10 +28,11 @@ pub(super) enum BodyKind {
     Stream,
 }
 
-/// Longest refusal that is read, in bytes.
+/// The maximum size of an error response, in bytes.
 const LONGEST_REFUSAL: usize = 64 * 1024;
 
-/// Makes one request and looks at the head of the answer. The answer decides its form, not the question.
+/// Sends one request and reads the head of the response. The response decides its form, not the
+/// request.
 pub(super) async fn post(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -43,7 +45,7 @@ pub(super) async fn post(
     body_kind(form(&reply), reply)
 }
 
-/// The same for whoever reads what a failure says.
+/// Sends one request for a caller that reads the body of a failure itself.
 pub(super) async fn post_for_all(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -52,7 +54,7 @@ pub(super) async fn post_for_all(
     let reply = sent(client, known, ask).await?;
     match form(&reply) {
         Some(BodyKind::Json) if !reply.status().is_success() => Ok((BodyKind::Json, reply)),
-        // What has been done and says nothing.
+        // A success without content.
         None if reply.status() == StatusCode::NO_CONTENT => Ok((BodyKind::Json, reply)),
         form => body_kind(form, reply),
     }
@@ -85,7 +87,7 @@ fn body_kind(form: Option<BodyKind>, reply: Response) -> Result<(BodyKind, Respo
     }
 }
 
-/// What a failure of HTTP+JSON means.
+/// Returns the failure that an HTTP+JSON response means.
 async fn refused(mut reply: Response, known: &ResolvedAgent, ask: &AgentRequest) -> AgentFailure {
     let status = reply.status().as_u16();
     let said = match form(&reply) {
@@ -114,7 +116,7 @@ fn form(reply: &Response) -> Option<BodyKind> {
     }
 }
 
-/// The body of an answer as one JSON value.
+/// Returns the body of a response as one JSON value.
 pub(super) async fn whole(
     reply: &mut Response,
     known: &ResolvedAgent,
@@ -129,11 +131,11 @@ pub(super) async fn whole(
     }
 }
 
-/// Asks an agent for a task as it stands, by the agent's own id of it.
+/// Gets the current task from an agent, by the agent's own id.
 ///
 /// # Errors
 ///
-/// [`Trouble`], if it does not say, says it of another task, or in more bytes than there is room for.
+/// [`AgentFailure`] if the agent does not send it, sends another task, or exceeds the room.
 pub async fn get_task(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -149,7 +151,7 @@ pub async fn get_task(
         .and_then(|found| ensure_task_id(found, task))
 }
 
-/// Asks for a task to be stopped.
+/// Cancels a task.
 pub(super) async fn cancel_task(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -163,7 +165,7 @@ pub(super) async fn cancel_task(
         .and_then(|found| ensure_task_id(found, task))
 }
 
-/// Somebody else's task is never taken for the one that was asked for.
+/// Rejects a task of another id than the requested one.
 pub(super) fn ensure_task_id(found: Task, asked: &str) -> Result<Task, AgentFailure> {
     if found.id == asked {
         Ok(found)
@@ -172,7 +174,7 @@ pub(super) fn ensure_task_id(found: Task, asked: &str) -> Result<Task, AgentFail
     }
 }
 
-/// Asks for what is new of a task to be pushed.
+/// Registers for pushes of the changes of a task.
 pub(super) async fn set_webhook(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -187,7 +189,7 @@ pub(super) async fn set_webhook(
     known.interface.webhook_is_set(&answer).map_err(|error| by_status(refusal(error), status))
 }
 
-/// Asks to listen to a task again; `None` where that is not safe.
+/// Subscribes to a task again; `None` if that is not safe.
 pub(super) async fn subscribe(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -214,7 +216,7 @@ impl From<PathSegmentError> for AgentFailure {
     }
 }
 
-/// Whether the agent has nothing at this route for this verb.
+/// Returns true if the agent has no such route for this verb.
 pub(super) fn is_no_route(answer: &Result<(BodyKind, Response), AgentFailure>) -> bool {
     match answer {
         Ok((_, reply)) => reply.status() == StatusCode::METHOD_NOT_ALLOWED,
@@ -232,7 +234,7 @@ pub(super) async fn task_of(
     known.interface.task(&answer).map_err(|error| by_status(refusal(error), status))
 }
 
-/// The status and the body of an answer that must not be a stream.
+/// Returns the status and the body of a response that must not be a stream.
 async fn plain(
     client: &HttpClient,
     known: &ResolvedAgent,
@@ -246,7 +248,8 @@ async fn plain(
     Ok((reply.status(), whole(&mut reply, known, room).await?))
 }
 
-/// What is neither a success nor an answer in A2A may be of something before the agent: only its status is known.
+/// Replaces the failure of a response that is neither a success nor A2A by its status: it may be
+/// from a proxy before the agent.
 pub(super) fn by_status(trouble: AgentFailure, status: StatusCode) -> AgentFailure {
     match trouble {
         AgentFailure::ProtocolViolation(_) if !status.is_success() => {
@@ -256,7 +259,7 @@ pub(super) fn by_status(trouble: AgentFailure, status: StatusCode) -> AgentFailu
     }
 }
 
-/// What an agent's own error means.
+/// Returns the failure that an agent's own error means.
 pub(super) fn refusal(error: AgentError) -> AgentFailure {
     match error {
         AgentError::Refused { kind: ErrorKind::TaskNotFound, .. } => AgentFailure::TaskNotFound,
@@ -269,7 +272,8 @@ pub(super) fn refusal(error: AgentError) -> AgentFailure {
     }
 }
 
-/// The same for the very first answer to a message: two errors prove that nothing has begun.
+/// Returns the same for the very first response to a message: two errors prove that nothing has
+/// begun.
 pub(super) fn first_refusal(error: AgentError) -> AgentFailure {
     let nothing_begun = error.proves_not_executed();
     match refusal(error) {
@@ -278,7 +282,8 @@ pub(super) fn first_refusal(error: AgentError) -> AgentFailure {
     }
 }
 
-/// What a failure of the connection means. Addresses and the words of TLS stay in the log.
+/// Returns the failure that an error of the connection means. Addresses and the texts of TLS stay
+/// in the log.
 pub(super) fn to_failure(error: &TransportError, known: &ResolvedAgent) -> AgentFailure {
     known.metrics.transport_error(error.kind());
     tracing::debug!(%error, "exchange with an agent failed");

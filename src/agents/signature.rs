@@ -1,7 +1,8 @@
-//! Whether a card is by whom the operator says, and what of it then counts.
+//! Verifies that a card is signed as the operator requires, and reduces it to its signed part.
 //!
-//! Reads a2a.md §3.3. The first signature that fits in any form is enough. What it does not cover is left out of the card: others
-//! could have put it there. Not here: the forms (see `a2a::card`), the keys (see `auth::jwks`).
+//! Follows `docs/spec/a2a.md §3.3`. The first signature that fits in any form is enough. Parts that
+//! it does not cover are removed from the card: another party could have inserted them. See
+//! `a2a::card` for the forms and `auth::jwks` for the keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,10 +15,10 @@ use crate::a2a::{
 };
 use crate::auth::{ALGORITHMS, KeySet, SignatureError};
 
-/// Longest name of a peer's that is told to the operator, in bytes.
+/// The maximum length of a peer's name in messages to the operator, in bytes.
 const SHOWN: usize = 64;
 
-/// Why a card is not believed.
+/// The reason for which a card is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CardSignatureError {
     /// It has no signature.
@@ -43,22 +44,23 @@ struct ProtectedHeader {
     alg: String,
     #[serde(default)]
     kid: String,
-    /// Whether extensions must be understood; none is, and a `crit` without any is wrong too (RFC
-    /// 7515 §4.1.11).
+    /// True if there are extensions that must be understood; none is, and a `crit` without any is
+    /// wrong too (RFC 7515 §4.1.11).
     #[serde(default, rename = "crit", deserialize_with = "present")]
     has_crit: bool,
 }
 
-/// Whether a member is there, whatever its value: `null` is a value.
+/// Returns true if a member exists, with any value: `null` is a value.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(deserializer).map(|_| true)
 }
 
-/// The card that a good signature covers.
+/// Returns the card that a good signature covers.
 ///
 /// # Errors
 ///
-/// Why there is none: of several signatures what is wrong with the first one of a known key, or else with the first.
+/// The reason for which there is none: of several signatures the error of the first with a known
+/// key, or else of the first.
 pub(super) fn verify(json: &str, keys: &KeySet) -> Result<AgentCard, CardFetchError> {
     let card = SignedCard::read(json).ok_or(CardSignatureError::None)?;
     let forms: Vec<(CanonicalForm, SignedContent)> =
@@ -177,7 +179,7 @@ mod tests {
         );
         let card = verify(&more, &keys()).unwrap();
         assert!(!card.raw.get().contains("thief"), "{}", card.raw);
-        // A second member of the same name cannot stand in for the first.
+        // A second member of the same name cannot replace the first.
         let twice =
             json.replacen('{', "{ \"supportedInterfaces\": [{ \"url\": \"http://thief.example/\" }],", 1);
         let card = verify(&twice, &keys()).unwrap();
@@ -211,7 +213,7 @@ mod tests {
         let mut unsigned = card.clone();
         unsigned["signatures"] = serde_json::json!([]);
         assert!(refusal(&unsigned.to_string()).starts_with("the card is not signed"));
-        // One that nobody knows beside one that is good.
+        // An unknown key beside a good one.
         let mut both = card;
         let other = serde_json::json!({ "protected": URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","kid":"x"}"#), "signature": "AA" });
         both["signatures"].as_array_mut().unwrap().insert(0, other);

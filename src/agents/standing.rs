@@ -1,24 +1,24 @@
-//! What an operator is told of the endpoints of an agent.
+//! The state of the endpoints of an agent, for the operator.
 //!
-//! Not here: how it comes about (see `endpoints`).
+//! See `endpoints` for its source.
 
 use http::Uri;
 
 use super::directory::Agent;
 
-/// One endpoint, as it is doing now.
+/// The state of one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointState {
-    /// Where it is, without a query, which may be a secret.
+    /// Its URL without a query, which may be a secret.
     pub url: String,
-    /// Requests under way; not counted where there is but one endpoint.
+    /// Requests under way; not counted if there is only one endpoint.
     pub busy: usize,
-    /// For how many seconds it is left alone yet; `None`: it is asked.
+    /// The seconds for which its breaker remains open; `None`: requests are sent.
     pub rests: Option<u64>,
 }
 
 impl Agent {
-    /// Its endpoints; none until its card has been seen.
+    /// Returns its endpoints; none until its card has been fetched.
     pub fn endpoints(&self) -> Vec<EndpointState> {
         let Some(known) = self.known() else { return Vec::new() };
         let ways = known.ways.load();

@@ -1,6 +1,6 @@
-//! Reading what an agent says: which events are ours, and when it has said its last.
+//! Reads the events of an agent: selects those of our task, and finds its end.
 //!
-//! Reads a2a.md §4.3, rules 1 to 8. Not here: what to do when it stops too early (see `judge`).
+//! Follows `docs/spec/a2a.md §4.3`, rules 1 to 8. See `recovery` for streams that stop too early.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
@@ -22,50 +22,51 @@ use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
 use crate::transport::{BodyPieces, Response};
 
-/// Most events of one stream, and pieces that end none; a peer must not keep the gateway busy for ever.
+/// The maximum number of events of one stream, and of chunks that end none; a peer must not occupy
+/// the gateway without end.
 const MOST_EVENTS: usize = 1_000_000;
 
-/// How reading a stream came to a stop.
+/// The reason for which reading a stream stopped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StreamEnd {
-    /// The agent said its last word.
+    /// The agent sent its last event.
     Said,
-    /// It stopped in the middle; whether the work goes on is not known.
+    /// The stream broke off; it is unknown if the work continues.
     Early(AgentFailure),
-    /// It ended the stream, and not the task.
+    /// The agent ended the stream, and not the task.
     Ended,
-    /// It has not said anything for a while, and the stream is still open.
+    /// No bytes came for a while, and the stream is still open.
     Silent,
 }
 
-/// What is known of the task while its events go by.
+/// The state of the task while its events are read.
 #[derive(Clone)]
 pub(super) struct TaskTracker {
     outlet: EventSender,
-    /// The room of the answer that is read now.
+    /// The room of the response that is read now.
     pub(super) room: AnswerRoom,
-    /// Bytes of the event that is passed on next.
+    /// Bytes of the event that is sent next.
     bytes: usize,
     /// The task that this call is about, once the agent has named it.
     pub(super) task_id: Option<String>,
-    /// The conversation, where the gateway named it: events of 0.1 do not repeat it.
+    /// The conversation, if the gateway named it: events of 0.1 do not repeat it.
     context_id: Option<String>,
     state: Option<TaskState>,
     heard: usize,
     over: bool,
     asked: KnownQuestions,
-    /// To what was said in the task, if something was.
+    /// The response to the message in the task, if one was sent.
     response: Option<AnswerStream>,
-    /// Whether the agent has made something since the question was asked.
+    /// True if the agent has produced output since the question was asked.
     has_made: bool,
     opens: bool,
     is_beside: bool,
     is_judged: bool,
-    /// Where it was said, if that is to be remembered.
+    /// The endpoint that the message was sent to, if its affinity is to be recorded.
     pub(super) home: Option<(Arc<Endpoints>, usize)>,
-    /// Of a task whose stream the agent has ended.
+    /// Set once the agent has ended the stream of the task.
     stall: Option<StalledTask>,
-    /// How often it was found to be stalled, and is not counted yet.
+    /// The number of times the task was found to be stalled that are not counted yet.
     stalls: u32,
 }
 
@@ -94,58 +95,61 @@ impl TaskTracker {
         }
     }
 
-    /// The same, for a task of which these questions are known.
+    /// Returns the tracker with these known questions.
     pub(super) fn for_task(self, asked: KnownQuestions) -> Self {
         Self { asked, ..self }
     }
 
-    /// The same, for the response to what is said in a task: the answer to this question, or to none.
+    /// Returns the tracker for the response to a message in a task: the answer to this question, or
+    /// to none.
     pub(super) fn answering(self, turn: Option<Fingerprint>) -> Self {
         Self { response: Some(AnswerStream { to: ResponseTo { turn }, stage: Stage::Begun }), ..self }
     }
 
-    /// The same, for a task that the gateway names in this conversation.
+    /// Returns the tracker for a task that the gateway names in this conversation.
     pub(super) fn naming(self, task: &str, context: Option<&str>) -> Self {
         self.outlet.set_unconfirmed_id(task);
         Self { task_id: Some(task.to_owned()), context_id: context.map(str::to_owned), ..self }
     }
 
-    /// Whether the call may be made anew, with another name for its task.
+    /// Returns true if the call may be repeated, with another name for its task.
     pub(super) fn may_begin_anew(&self) -> bool {
         self.outlet.clear_unconfirmed_id()
     }
 
-    /// The same, for the first answer to a message.
+    /// Returns the tracker for the first response to a message.
     pub(super) fn opening(self) -> Self {
         Self { opens: true, ..self }
     }
 
-    /// The same, for a message to a task whose stream is read elsewhere.
+    /// Returns the tracker for a message to a task with a stream that is read elsewhere.
     pub(super) fn ignore_foreign(self) -> Self {
         Self { is_beside: true, ..self }
     }
 
-    /// Whether the stream of the task is read elsewhere.
+    /// Returns true if the stream of the task is read elsewhere.
     pub(super) fn is_beside(&self) -> bool {
         self.is_beside
     }
 
-    /// How many events were passed on.
+    /// Returns the number of events that were sent.
     pub(super) fn has_events(&self) -> usize {
         self.heard
     }
 
-    /// Whether the task need not be asked for again and again.
+    /// Returns true if the task need not be polled.
     pub(super) fn may_rest(&self) -> bool {
         self.outlet.is_idle()
     }
 
-    /// The agent has ended its stream: a task that does not change for so long from now on is stalled.
+    /// Starts the stall timer after the agent has ended its stream: a task that does not change for
+    /// this time is stalled.
     pub(super) fn watch_stall(&mut self, after: Duration) {
         self.stall.get_or_insert_with(|| StalledTask::new(after));
     }
 
-    /// How long the task may stay as it is yet; `None` where that is over, or does not matter.
+    /// Returns the time for which the task may still remain unchanged; `None` if that is over, or
+    /// does not matter.
     pub(super) fn until_stalled(&self) -> Option<Duration> {
         self.stall
             .as_ref()
@@ -153,7 +157,7 @@ impl TaskTracker {
             .map(|stall| stall.after.saturating_sub(stall.since.elapsed()))
     }
 
-    /// The agent has said how the task stands, or cannot be asked.
+    /// Records that the agent reported the state of the task, or is unreachable.
     pub(super) fn set_reached(&self, is_reached: bool) {
         match is_reached {
             true => self.outlet.reached(),
@@ -161,12 +165,13 @@ impl TaskTracker {
         }
     }
 
-    /// Takes how often the task was found to be stalled since this was asked last.
+    /// Takes the number of stalls since the last call.
     pub(super) fn take_stalls(&mut self) -> u32 {
         std::mem::take(&mut self.stalls)
     }
 
-    /// Notes whether an event changes a task that may be stalled. Returns true if it is stalled since this event.
+    /// Records an event of a task that may be stalled. Returns true if the task is stalled since
+    /// this event.
     fn note_change(&mut self, event: &StreamResponse) -> bool {
         let Some(stall) = &mut self.stall else { return false };
         let was_over = stall.is_over;
@@ -175,19 +180,22 @@ impl TaskTracker {
         stall.is_over && !was_over
     }
 
-    /// The agent is asked what became of the task: nobody need ask once more after that.
+    /// Records that the agent is asked for the state of the task: it need not be asked once more
+    /// after that.
     pub(super) fn judging(&mut self) {
         self.is_judged = true;
     }
 
-    /// The agent has responded to what was said: a question in its response, or after it, is another one.
+    /// Records that the agent has responded to the message: a question in its response, or after
+    /// it, is another one.
     pub(super) fn response_has_come(&mut self) {
         if let Some(response) = &mut self.response {
             response.stage = Stage::Whole;
         }
     }
 
-    /// The agent has ended the stream of its response. One in which it said nothing was none.
+    /// Records that the agent has ended the stream of its response. A stream without events was no
+    /// response.
     pub(super) fn response_ended(&mut self) {
         match self.heard > 0 {
             true => self.response_has_come(),
@@ -195,24 +203,24 @@ impl TaskTracker {
         }
     }
 
-    /// The response cannot be heard to its end.
+    /// Records that the response cannot be read to its end.
     pub(super) fn response_broke_off(&mut self) {
         if let Some(response) = &mut self.response {
             response.stage = Stage::BrokenOff;
         }
     }
 
-    /// Whether the agent was asked what became of the task.
+    /// Returns true if the agent was asked for the state of the task.
     pub(super) fn is_judged(&self) -> bool {
         self.is_judged
     }
 
-    /// Whether the last event has been passed on.
+    /// Returns true if the last event has been sent.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether the agent waits for an authorization that is given elsewhere.
+    /// Returns true if the agent waits for an authorization that is given elsewhere.
     pub(super) fn awaits_authorization(&self) -> bool {
         self.state == Some(TaskState::AuthRequired)
     }
@@ -222,18 +230,18 @@ impl TaskTracker {
         task_id.zip(self.task_id.as_deref()).is_none_or(|(theirs, ours)| theirs == ours)
     }
 
-    /// Passes an event on if it is ours; says whether it is the last one.
+    /// Sends an event on if it is ours; returns true if it is the last one.
     pub(super) async fn on_event(&mut self, event: StreamResponse) -> bool {
         self.take_from(event, false).await
     }
 
-    /// The same for the task as the agent gave it when it was asked for it.
+    /// Does the same for the result of `GetTask`.
     pub(super) async fn take_look(&mut self, task: Task) -> bool {
         self.take_from(StreamResponse::Task(task), true).await
     }
 
     async fn take_from(&mut self, mut event: StreamResponse, is_look: bool) -> bool {
-        // The permit goes with the event, or is dropped with it.
+        // The permit moves with the event, or is dropped with it.
         let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
         let repeat = self.compare(&event);
         if repeat == Repeat::Open {
@@ -260,7 +268,7 @@ impl TaskTracker {
             name(&mut event, task, context);
         }
         if let Some((endpoints, at)) = self.home.as_ref().filter(|_| is_new) {
-            // Before anybody hears of the task, and asks for it.
+            // Before a client learns of the task, and asks for it.
             endpoints.hear(*at, &event);
         }
         let response = self.response.as_ref().filter(|_| repeat == Repeat::Anew).map(|response| response.to);
@@ -268,9 +276,10 @@ impl TaskTracker {
         ends
     }
 
-    /// Finds out whether an event only repeats a question that is known. Agents repeat an answered one at the head of the stream of
-    /// the answer, and for as long as they have not begun to work on that. After any other state, or where the agent asks in its
-    /// response to the answer, the same words are another question.
+    /// Compares the question of an event with the known one. Agents repeat an answered question at
+    /// the head of the stream of the answer, and for as long as they have not begun to work on
+    /// that. After any other state, or if the agent asks in its response to the answer, the same
+    /// words are another question.
     fn compare(&mut self, event: &StreamResponse) -> Repeat {
         let (task_id, status) = match event {
             StreamResponse::Task(task) => (Some(task.id.as_str()), &task.status),
@@ -299,7 +308,7 @@ impl TaskTracker {
         Repeat::Answered
     }
 
-    /// Returns whether an event of the task shows the question that is known, or what is left of it.
+    /// Returns true if an event of the task shows the known question, or the rest of it.
     fn shows_asked(&self, event: &StreamResponse, status: &TaskStatus) -> bool {
         let KnownQuestions { open, answered, state, has_words } = self.asked;
         let is_same_state = state.is_none_or(|state| state == status.state);
@@ -310,7 +319,7 @@ impl TaskTracker {
             StreamResponse::Task(task) => {
                 Content::of(status.state, status.message.as_ref(), task.artifacts.last())
             }
-            // What is asked without a message was made before, and is not repeated.
+            // A question without a message is in earlier output, and is not repeated.
             _ if status.message.is_none() => return is_same_state && !self.has_made,
             _ => Content::of(status.state, status.message.as_ref(), None),
         };
@@ -320,40 +329,41 @@ impl TaskTracker {
     }
 }
 
-/// How a question compares to the one that is known.
+/// The relation of a question to the known one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeat {
-    /// It is another one, or no question at all.
+    /// Another question, or no question at all.
     None,
-    /// It is the one that is open.
+    /// The open question.
     Open,
-    /// It is the one that was answered.
+    /// The answered question.
     Answered,
-    /// It is asked in response to the answer: another question, perhaps in the same words.
+    /// A question in response to the answer: another one, perhaps in the same words.
     Anew,
 }
 
-/// The agent's response to what was said in a task.
+/// The agent's response to a message in a task.
 #[derive(Clone)]
 struct AnswerStream {
-    /// What it is the response to.
+    /// The message that it responds to.
     to: ResponseTo,
     stage: Stage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It is being heard.
+    /// It is being read.
     Begun,
     /// It broke off: the agent may be at work, or not.
     BrokenOff,
-    /// The agent has said all of it.
+    /// It is complete.
     Whole,
 }
 
 impl AnswerStream {
-    /// Returns whether the agent asks anew by an event that looks like the question that was answered. In a stream the head may
-    /// repeat how the task stands, and so may a task anywhere; what follows as a status, or ends the stream, is said by the agent.
+    /// Returns true if the agent asks anew by an event that looks like the answered question. In a
+    /// stream the head may repeat the state of the task, and so may a task anywhere; a later
+    /// status, or one that ends the stream, is a statement of the agent.
     fn asks(&self, event: &StreamResponse, is_later: bool, asked: KnownQuestions) -> bool {
         let (is_status, is_last, has_message) = match event {
             StreamResponse::Status { status, last, .. } => (true, *last, status.message.is_some()),
@@ -364,14 +374,15 @@ impl AnswerStream {
         };
         match self.stage {
             Stage::Begun => is_status && (is_later || is_last),
-            // It took the words of its question in, and perhaps nothing else: it must not wait for ever.
+            // The agent moved the words of its question into the history, and perhaps did nothing
+            // else: it must not wait without end.
             Stage::BrokenOff => asked.has_words && !has_message,
             Stage::Whole => true,
         }
     }
 }
 
-/// A task whose stream the agent has ended: what it showed last, and since when.
+/// A task after the agent has ended its stream: its last state, and the time since.
 #[derive(Clone)]
 struct StalledTask {
     after: Duration,
@@ -386,7 +397,7 @@ impl StalledTask {
         Self { after, since: Instant::now(), is_over: false, status: None, artifacts: None }
     }
 
-    /// What is seen first is no change.
+    /// Records an event; the first one is no change.
     fn see(&mut self, event: &StreamResponse) {
         let is_other = |old: Option<u64>, new| old.is_some_and(|old| old != new);
         let is_changed = match event {
@@ -417,7 +428,7 @@ fn artifact_bytes(task: &Task) -> usize {
     task.artifacts.iter().flat_map(|artifact| &artifact.parts).map(Part::bytes).sum()
 }
 
-/// Without the time: some agents give that of the answer.
+/// Hashes a status without the time: some agents send that of the response.
 fn status_hash(status: &TaskStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
     status.state.as_str().hash(&mut hasher);
@@ -433,7 +444,7 @@ fn status_hash(status: &TaskStatus) -> u64 {
     hasher.finish()
 }
 
-/// Task, state and end, as far as an event says them.
+/// Returns task, state and end, as far as an event states them.
 fn observed_ids(event: &StreamResponse) -> (Option<&str>, Option<TaskState>, bool) {
     match event {
         StreamResponse::Task(task) => (Some(&task.id), Some(task.status.state), false),
@@ -446,7 +457,7 @@ fn observed_ids(event: &StreamResponse) -> (Option<&str>, Option<TaskState>, boo
     }
 }
 
-/// Says of an event that does not which task and which conversation it is of.
+/// Sets the task and the conversation of an event that does not name them.
 fn name(event: &mut StreamResponse, task: &str, context: &str) {
     let (named, within) = match event {
         StreamResponse::Task(Task { context_id, .. }) => (None, context_id),
@@ -466,17 +477,17 @@ pub(super) struct EventStream {
     reply: Response,
     decoder: Decoder,
     count: usize,
-    /// Those of the event that is not whole yet.
+    /// The chunks of the event that is not complete yet.
     pieces: BodyPieces,
     silence: Duration,
-    /// The messages of the stream so far, as one: some agents send their answer in many.
+    /// The messages of the stream so far, as one: some agents send their response in many.
     message: Option<Message>,
-    /// How many messages that were, and their bytes.
+    /// The number of those messages, and their bytes.
     messages: (usize, usize),
 }
 
-/// How long a stream that brought a message may be silent before the message counts as the whole
-/// answer. Agents end such a stream at once (A2A 1.0 §3.1.2), or send the next piece.
+/// The time without bytes after which the messages of a stream count as the whole response. Agents
+/// end such a stream at once (A2A 1.0 §3.1.2), or send the next message.
 const MESSAGE_GAP: Duration = Duration::from_secs(5);
 
 impl EventStream {
@@ -492,17 +503,17 @@ impl EventStream {
         }
     }
 
-    /// Reads to the end of the stream, or until it falls silent; then it can be read on.
+    /// Reads to the end of the stream, or until it is silent; then reading can continue.
     ///
     /// # Errors
     ///
-    /// [`Trouble`] when the agent breaks the protocol or a limit: nothing more is read of it.
+    /// [`AgentFailure`] if the agent breaks the protocol or a limit: nothing more is read of it.
     pub(super) async fn read(
         &mut self,
         known: &ResolvedAgent,
         track: &mut TaskTracker,
     ) -> Result<StreamEnd, AgentFailure> {
-        // One timer for the whole stream: it is put off when it rings, not with every byte.
+        // One timer for the whole stream: it is reset when it fires, not with every byte.
         let mut last_byte = Instant::now();
         let mut alarm = pin!(tokio::time::sleep_until(last_byte + self.silence));
         loop {
@@ -539,7 +550,7 @@ impl EventStream {
                         false => Ok(StreamEnd::Ended),
                     };
                 }
-                // One message is a whole answer; of several, more may have been lost.
+                // One message is a whole response; of several, more may have been lost.
                 Err(error) if self.messages.0 > 1 => return Ok(StreamEnd::Early(to_failure(&error, known))),
                 Err(error) => to_failure(&error, known),
             };
@@ -558,7 +569,7 @@ impl EventStream {
     ///
     /// # Errors
     ///
-    /// [`Trouble::TooMuch`] once they are larger than one response may be.
+    /// [`AgentFailure::LimitExceeded`] once they are larger than one response may be.
     fn add_message(&mut self, message: Message, max_bytes: usize) -> Result<(), AgentFailure> {
         let (count, before) = self.messages;
         let bytes = before.saturating_add(message.parts.iter().map(Part::bytes).sum());
@@ -573,7 +584,7 @@ impl EventStream {
         }
     }
 
-    /// Passes the messages on as the answer. Returns false if there are none.
+    /// Sends the messages on as the response. Returns false if there are none.
     async fn end_message(&mut self, track: &mut TaskTracker) -> bool {
         match self.message.take() {
             Some(message) => {
@@ -584,7 +595,7 @@ impl EventStream {
         }
     }
 
-    /// Passes an event on that is no message. Messages before it are the answer if it ends a task
+    /// Sends on an event that is no message. Messages before it are the response if it ends a task
     /// that has no other output, and progress otherwise.
     async fn pass(&mut self, event: StreamResponse, track: &mut TaskTracker) -> bool {
         let Some(message) = self.message.take() else { return track.on_event(event).await };
@@ -615,7 +626,8 @@ impl EventStream {
         known: &ResolvedAgent,
         track: &mut TaskTracker,
     ) -> Result<Option<StreamEnd>, AgentFailure> {
-        // Counted before it is held. The events of one read go on one after the other: the first takes what is counted along.
+        // Counted before it is held. The events of one read are sent on one after the other: the
+        // first takes the counted bytes with it.
         if let Err(no_room) = track.room.permit.set(self.decoder.held() + bytes.len() + self.messages.1) {
             return no_room_for(no_room.into(), track);
         }
@@ -645,7 +657,7 @@ impl EventStream {
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return on_rejection(refusal(error), track).map(Some),
             };
-            // From here on the event alone is held.
+            // From here on only the event is held.
             drop(data);
             match event {
                 StreamResponse::Message(message) if track.is_ours(message.task_id.as_deref()) => {
@@ -662,7 +674,8 @@ impl EventStream {
         Ok(None)
     }
 
-    /// Waits shortly for the end of a stream whose last event is read, so that the connection can be used again.
+    /// Waits shortly for the end of a stream after its last event, so that the connection can be
+    /// reused.
     async fn finish(&mut self) {
         const TRAILING_CLOSE_TIMEOUT: Duration = Duration::from_millis(50);
         let end = async { while let Ok(Some(_)) = self.reply.chunk().await {} };
@@ -672,13 +685,13 @@ impl EventStream {
     }
 }
 
-/// The end of a stream with an event that there is no room for: an error while a client waits; a task without a waiting client is
-/// asked for later.
+/// Ends a stream at an event that exceeds the room: with an error while a client waits; a task
+/// without a waiting client is fetched later.
 fn no_room_for(trouble: AgentFailure, track: &TaskTracker) -> Result<Option<StreamEnd>, AgentFailure> {
     if track.outlet.is_detached() { Ok(Some(StreamEnd::Early(trouble))) } else { Err(trouble) }
 }
 
-/// An error in the middle: the task itself may say more about it.
+/// Classifies an error in the middle of a stream: the task itself may say more about it.
 fn on_rejection(trouble: AgentFailure, track: &TaskTracker) -> Result<StreamEnd, AgentFailure> {
     match trouble {
         AgentFailure::Rejected(_) if track.task_id.is_some() => Ok(StreamEnd::Early(trouble)),

@@ -1,9 +1,11 @@
-//! Whether one place of an agent may be asked, by how it answered before.
+//! The circuit breaker of one endpoint of an agent.
 //!
-//! A place that fails so often in a row is left alone for a time that doubles from one failed probe to the next; when it is over,
-//! one request probes the place and decides, and everybody else waits for that one or goes elsewhere. So a place that comes back is
-//! not met by a crowd, and one that stays away costs one request at a time: of calls, followed tasks and checks together. Time is
-//! handed in. Not here: which place is asked (see `endpoints`), what counts as a failure (see `turn`).
+//! After a number of failures in a row the breaker opens for a time that doubles from one failed
+//! probe to the next; when the time is over, one request probes the endpoint and decides, and all
+//! others wait for that one or go elsewhere. So an endpoint that returns does not get all waiting
+//! requests at once, and one that stays away costs one request at a time: of calls, followed tasks
+//! and checks together. Time is an argument. See `endpoints` for the choice of an endpoint and
+//! `endpoint_permit` for failures.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -13,21 +15,23 @@ use tokio::time::Instant;
 
 use crate::config;
 
-/// All is well.
+/// No failures.
 const CLOSED: u8 = 0;
-/// It has failed lately, and is asked all the same.
+/// Recent failures, still closed.
 const SHAKEN: u8 = 1;
-/// It is left alone.
+/// Open: no requests but probes.
 const OPEN: u8 = 2;
-/// A probe that is not answered by then no longer keeps the next one away: some agents answer when their work is done.
+/// The time after which a probe without a response no longer blocks the next one: some agents
+/// respond only when their work is done.
 const PROBE: Duration = Duration::from_secs(5);
-/// How far a pause may be off, down and up: places that failed together must not be probed together.
+/// The maximum relative error of a pause, down and up: endpoints that failed together must not be
+/// probed together.
 const JITTER: f64 = 0.2;
 
-/// What is known of one place.
+/// The breaker of one endpoint.
 pub(super) struct Breaker {
     settings: config::Breaker,
-    /// The state in one word, for who only wants to pass.
+    /// The state in one word, for the fast path.
     level: AtomicU8,
     state: watch::Sender<BreakerState>,
 }
@@ -36,30 +40,30 @@ pub(super) struct Breaker {
 struct BreakerState {
     /// Failures in a row.
     failures: u32,
-    /// How often in a row it was left alone.
+    /// The number of openings in a row.
     rounds: u32,
-    /// Until when it is left alone.
+    /// The end of the open time.
     until: Option<Instant>,
     is_probed: bool,
 }
 
-/// Whether the holder is the one that decides.
+/// The role of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BreakerPermit {
     /// One of many.
     Plain,
-    /// The probe.
+    /// The probe, which decides.
     Probe,
 }
 
-/// What a failure or an answer changed, for the log.
+/// The change by a failure or a response, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transition {
-    /// Nothing that anybody must hear of.
+    /// No change to report.
     None,
-    /// It is left alone from now on, for so long.
+    /// The breaker is open from now on, for this time.
     Ejected(Duration),
-    /// It is back.
+    /// The endpoint is back.
     Returned,
 }
 
@@ -68,16 +72,16 @@ impl Breaker {
         Self { settings, level: AtomicU8::new(CLOSED), state: watch::Sender::default() }
     }
 
-    /// Whether it is asked as if nothing had happened.
+    /// Returns true if requests are sent without restriction.
     pub(super) fn is_closed(&self) -> bool {
         self.level.load(Ordering::Acquire) != OPEN
     }
 
-    /// The right to ask it.
+    /// Acquires a permit to send a request.
     ///
     /// # Errors
     ///
-    /// How long to wait before asking for it again.
+    /// The time to wait before the next attempt.
     pub(super) fn acquire(&self, now: impl FnOnce() -> Instant) -> Result<BreakerPermit, Duration> {
         if self.is_closed() {
             return Ok(BreakerPermit::Plain);
@@ -97,7 +101,7 @@ impl Breaker {
         passed
     }
 
-    /// How long it is still left alone, if it is.
+    /// Returns the time for which the breaker remains open, if it is open.
     pub(super) fn open_for(&self, now: Instant) -> Option<Duration> {
         if self.is_closed() {
             return None;
@@ -105,7 +109,7 @@ impl Breaker {
         self.state.borrow().until.map(|until| until.saturating_duration_since(now))
     }
 
-    /// Waits until it may be worth while to ask for a [`Breaker::pass`] again.
+    /// Waits until [`Breaker::acquire`] may succeed again.
     pub(super) async fn wait(&self) {
         let mut state = self.state.subscribe();
         loop {
@@ -118,7 +122,7 @@ impl Breaker {
         }
     }
 
-    /// Notes an answer.
+    /// Records a response.
     pub(super) fn answered(&self, pass: BreakerPermit) -> Transition {
         if self.level.load(Ordering::Acquire) == CLOSED {
             return Transition::None;
@@ -126,7 +130,7 @@ impl Breaker {
         let mut change = Transition::None;
         self.update(|state| {
             match (state.until, pass) {
-                // It was asked before: only the probe decides.
+                // It was sent before: only the probe decides.
                 (Some(_), BreakerPermit::Plain) => return false,
                 (Some(_), BreakerPermit::Probe) => change = Transition::Returned,
                 (None, _) => {}
@@ -137,7 +141,8 @@ impl Breaker {
         change
     }
 
-    /// Notes that it was there for a check. That does not prove that it can work: the next failure counts as if no time had passed.
+    /// Records a successful check. That does not prove that the endpoint can work: the next failure
+    /// counts as if no time had passed.
     pub(super) fn checked(&self, pass: BreakerPermit) -> Transition {
         let mut change = Transition::None;
         if pass == BreakerPermit::Probe {
@@ -153,7 +158,7 @@ impl Breaker {
         change
     }
 
-    /// Notes a failure. `chance` is between 0 and 1, for the pause.
+    /// Records a failure. `chance` is between 0 and 1, for the pause.
     pub(super) fn failed(&self, pass: BreakerPermit, now: Instant, chance: f64) -> Transition {
         let mut change = Transition::None;
         self.update(|state| {
@@ -178,7 +183,7 @@ impl Breaker {
         change
     }
 
-    /// Notes that nobody waits any more for what was to decide: the next one decides.
+    /// Records that the probe was dropped without an outcome: the next one decides.
     pub(super) fn given_up(&self, pass: BreakerPermit, now: Instant) {
         if pass == BreakerPermit::Probe {
             self.update(|state| {

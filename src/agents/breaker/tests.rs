@@ -1,6 +1,4 @@
-//! What a breaker lets through, with the clock in hand.
-//!
-//! Not here: endpoints that really fail (see the journeys).
+//! Transitions of a breaker under a manual clock.
 
 use super::*;
 use proptest::prelude::*;
@@ -42,7 +40,7 @@ fn one_probe_at_a_time_decides_and_the_pause_doubles() {
         now += seconds * SECOND;
         assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Probe));
         assert_eq!(breaker.acquire(|| now), Err(Duration::ZERO), "it is being probed");
-        // What was asked before says nothing.
+        // A request from before the opening says nothing.
         assert_eq!(breaker.answered(BreakerPermit::Plain), Transition::None);
         assert_eq!(breaker.failed(BreakerPermit::Probe, now, 0.5), Transition::None);
     }
@@ -109,7 +107,8 @@ async fn who_waits_hears_of_a_return_at_once() {
     assert_eq!(change, Transition::Returned);
 }
 
-/// What a crowd does to a place that is there at some times and not at others, with the clock in hand.
+/// The requests of many callers to an endpoint that is available only at times, with a manual
+/// clock.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Wait(u16),
@@ -134,13 +133,13 @@ proptest! {
         threshold in 1_u32..6,
     ) {
         let (breaker, mut now) = (breaker(threshold), Instant::now());
-        // The model: failures in a row, and from when on a probe is due.
+        // The model: failures in a row, and the time at which a probe is due.
         let (mut in_row, mut due, mut rounds): (u32, Option<Instant>, i32) = (0, None, 0);
         for (step, chance) in steps {
             match step {
                 Step::Wait(millis) => now += Duration::from_millis(millis.into()),
                 Step::Late { is_there } if due.is_some() => {
-                    // An old answer while it is left alone changes nothing.
+                    // An old response while it is open changes nothing.
                     let change = if is_there { breaker.answered(BreakerPermit::Plain) } else { breaker.failed(BreakerPermit::Plain, now, chance) };
                     prop_assert_eq!(change, Transition::None);
                 }

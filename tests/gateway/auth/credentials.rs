@@ -45,7 +45,7 @@ async fn api_key_goes_where_card_says() {
             };
             assert_eq!(shown, expected, "{place}");
             let output = scene.gateway.output();
-            assert!(!output.contains("asks for more") && !output.contains("a%26b"), "{output}");
+            assert!(!output.contains("requires credentials") && !output.contains("a%26b"), "{output}");
         }
     }
 }
@@ -290,7 +290,7 @@ async fn agent_wanting_more_proof_is_reported() {
     })
     .await;
     in_time("a warning", async {
-        while !gateway.output().contains("agent asks for more than it is shown") {
+        while !gateway.output().contains("agent requires credentials that are not configured") {
             tokio::task::yield_now().await;
         }
     })

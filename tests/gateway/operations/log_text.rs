@@ -89,7 +89,7 @@ async fn log_of_agent_text_is_one_line() {
             json!([{ "url": url, "protocolBinding": text, "protocolVersion": text }]),
         );
         let scene = Scene::of(card, "", &format!("log: {{ format: {format}, level: debug }}")).await;
-        scene.gateway.wait_for_output("agent card not to be had").await;
+        scene.gateway.wait_for_output("failed to fetch agent card").await;
         scene.agent.set_card(Card::v1().skill("sing"));
         assert_visible(&scene.gateway, format);
         let output = scene.gateway.output();

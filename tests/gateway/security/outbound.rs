@@ -142,7 +142,7 @@ async fn no_spelling_of_address_slips_through() {
     }
     assert_eq!(place.other.log().connections, 0);
     assert_eq!(call(&gateway).await["error"]["code"], -32602);
-    gateway.wait_for_output("agent card not to be had").await;
+    gateway.wait_for_output("failed to fetch agent card").await;
 }
 
 #[tokio::test]
