@@ -1,35 +1,37 @@
-//! Who a client proved to be.
+//! The authenticated identity of a client.
 //!
-//! Not here: how it proved it (see `inbound`).
+//! See `inbound` for authentication.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
-/// A client, by a name that stays the same when its keys change: everything that it holds hangs on it.
+/// A client, by a name that stays the same when its keys change: all that the client owns is bound
+/// to this name.
 ///
 /// Two callers are the same if their names are. Clones share everything.
 #[derive(Clone)]
 pub struct Caller(Arc<Identity>);
 
-/// What a client proved.
+/// The authenticated facts about a client.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Identity {
     pub(super) name: String,
-    /// Each name by itself, where it proved several.
+    /// Each name by itself, if the client authenticated with several.
     pub(super) parts: Vec<String>,
     /// All names in its certificate.
     pub(super) certificate: Vec<String>,
     /// The scopes of its token, with those that they include.
     pub(super) scopes: Vec<String>,
     pub(super) groups: Vec<String>,
-    /// Whether its token may have more scopes, or name more groups, than could be read.
+    /// The claims of its token that could not be read completely.
     pub(super) unclear: UnreadableClaims,
-    /// Whether it showed a token, so that it could get one with more scopes.
+    /// True if it presented a token, so that it could get one with more scopes.
     pub(super) has_token: bool,
 }
 
-/// Which claims of a token could not be read: no rule allows anything by them, and each refuses.
+/// The claims of a token that could not be read: no rule allows anything by them, and each rule
+/// that denies by them denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct UnreadableClaims {
     pub(super) scopes: bool,
@@ -37,18 +39,19 @@ pub(super) struct UnreadableClaims {
 }
 
 const ANONYMOUS: &str = "anonymous";
-/// Between the names of who proved several.
+/// Separates the names of a client that authenticated with several.
 pub(super) const AND: &str = " & ";
 
 impl Caller {
-    /// A client that proved nothing. All of them share one name, so that what they hold are bearer secrets.
+    /// Returns the caller of all clients without credentials. They share one name, so that their
+    /// handles are bearer secrets.
     pub fn anonymous() -> Self {
         static NOBODY: LazyLock<Caller> =
             LazyLock::new(|| Caller::from(Identity { name: ANONYMOUS.to_owned(), ..Identity::default() }));
         NOBODY.clone()
     }
 
-    /// Whoever has this name, with these scopes and groups: to ask what they might do.
+    /// Creates a caller of this name, with these scopes and groups: to explain its permissions.
     pub fn hypothetical(name: &str, scopes: Vec<String>, groups: Vec<String>) -> Self {
         let parts: Vec<String> = name.split(AND).map(|part| part.replace("&&", "&")).collect();
         let kind =
@@ -63,56 +66,56 @@ impl Caller {
         Self::from(Identity { name: name.to_owned(), parts, certificate, scopes, groups, unclear, has_token })
     }
 
-    /// Whether the client proved nothing.
+    /// Returns true if the client presented no credentials.
     pub fn is_anonymous(&self) -> bool {
         self.0.name == ANONYMOUS
     }
 
-    /// The stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID`, `uri:…`,
-    /// `dns:…`, `cn:…` or `anonymous`; several with ` & ` between them, so that a caller that
-    /// proves more than one thing shares nothing with one that proves only one of them.
+    /// Returns the stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID`,
+    /// `uri:…`, `dns:…`, `cn:…` or `anonymous`; several with ` & ` between them, so that a caller
+    /// with several credentials shares nothing with one that has only one of them.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The whole name and, where it proved several, each by itself.
+    /// Returns the whole name and, if the client authenticated with several, each by itself.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.name()).chain(self.0.parts.iter().map(String::as_str))
     }
 
-    /// The scopes of its token, with those that they include.
+    /// Returns the scopes of its token, with those that they include.
     pub fn scopes(&self) -> &[String] {
         &self.0.scopes
     }
 
-    /// The groups that its token names.
+    /// Returns the groups that its token names.
     pub fn groups(&self) -> &[String] {
         &self.0.groups
     }
 
-    /// Which claims of its token could not be read.
+    /// Returns the claims of its token that could not be read.
     pub(super) fn unclear(&self) -> UnreadableClaims {
         self.0.unclear
     }
 
-    /// The SANs of its certificate.
+    /// Returns the SANs of its certificate.
     pub fn certificate(&self) -> &[String] {
         &self.0.certificate
     }
 
-    /// Whether it showed a token.
+    /// Returns true if it presented a token.
     pub fn has_token(&self) -> bool {
         self.0.has_token
     }
 
-    /// The same client with what another proof of it says besides.
+    /// Adds the facts of another credential of the same client.
     pub(super) fn and(self, other: &Self) -> Self {
         let mut all = Arc::unwrap_or_clone(self.0);
         if all.parts.is_empty() {
             all.parts.push(std::mem::take(&mut all.name));
         }
         all.parts.push(other.name().to_owned());
-        // Doubled within a name, it cannot be taken for the one between two.
+        // Doubled within a name, it cannot be taken for a separator.
         all.name = all.parts.iter().map(|part| part.replace('&', "&&")).collect::<Vec<_>>().join(AND);
         all.certificate.extend_from_slice(&other.0.certificate);
         all.scopes.extend_from_slice(&other.0.scopes);

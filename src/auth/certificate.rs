@@ -1,9 +1,9 @@
-//! What a verified client certificate says about its owner, and whether it is still good.
+//! The names in a verified client certificate, and its current validity.
 //!
-//! A handshake verifies a certificate once; connections stay open after that, and resumed sessions skip it. So every request
-//! asks [`ClientCertificate::is_good`], which verifies again, in full, whenever the authorities or revocation lists have
-//! changed or something has expired since, and costs next to nothing otherwise.
-//! Not here: reading authorities and lists (see `tls`), which of the names a caller goes by.
+//! A handshake verifies a certificate once; connections stay open after that, and resumed sessions
+//! skip it. So every request calls [`ClientCertificate::is_valid`], which verifies again, in full,
+//! once authorities or revocation lists have changed or something has expired, and costs next to
+//! nothing otherwise. See `tls` for reading authorities and lists.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,36 +22,38 @@ use super::subject;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Whom a listener trusts at a time: its authorities and revocation lists, none of which ever changes.
+/// The authorities and revocation lists that a listener trusts at one time; none of them ever
+/// changes.
 pub struct TrustAnchors {
     number: u64,
     /// `None`: no authority is trusted.
     verifier: Option<Arc<ChainVerifier>>,
-    /// When authorities and lists end, as far as that matters.
+    /// The ends of authorities and lists, as far as they matter.
     ends: Vec<SystemTime>,
 }
 
-/// Whom a listener trusts now. Shared with its connections.
+/// The current trust of a listener. Shared with its connections.
 pub struct TrustHandle {
     current: ArcSwap<TrustAnchors>,
     changes: watch::Sender<u64>,
 }
 
 impl TrustHandle {
-    /// Trust in whomever `verifier` accepts, to be looked at anew whenever one of `ends` has passed.
+    /// Creates the trust in certificates that `verifier` accepts; it is verified again after each
+    /// of `ends`.
     pub fn new(verifier: Arc<ChainVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
         let current = ArcSwap::from_pointee(TrustAnchors { number: 0, verifier: Some(verifier), ends });
         Arc::new(Self { current, changes: watch::Sender::new(0) })
     }
 
-    /// Trust in somebody else from now on, by connections that are open too; in nobody if there is no verifier.
+    /// Replaces the trust, for open connections also; without a verifier no certificate is trusted.
     pub fn replace(&self, verifier: Option<Arc<ChainVerifier>>, ends: Vec<SystemTime>) {
         let number = self.current.load().number + 1;
         self.current.store(Arc::new(TrustAnchors { number, verifier, ends }));
         self.changes.send_replace(number);
     }
 
-    /// As it is now.
+    /// Returns the current trust.
     pub fn current(&self) -> Arc<TrustAnchors> {
         self.current.load_full()
     }
@@ -70,7 +72,7 @@ impl TrustAnchors {
     }
 }
 
-/// What a verified client certificate says about its owner.
+/// A verified client certificate.
 pub struct ClientCertificate {
     uris: Vec<String>,
     dns_names: Vec<String>,
@@ -78,13 +80,13 @@ pub struct ClientCertificate {
     subject: String,
     thumbprint: [u8; 32],
     chain: Vec<CertificateDer<'static>>,
-    /// When the certificates of the chain end.
+    /// The ends of the certificates of the chain.
     ends: Vec<SystemTime>,
     trust: Arc<TrustHandle>,
     verdict: Mutex<Option<CachedValidity>>,
 }
 
-/// The last answer to whether it is good, and how long that holds.
+/// The last result of a verification, and its end.
 #[derive(Clone, Copy)]
 struct CachedValidity {
     number: u64,
@@ -93,7 +95,8 @@ struct CachedValidity {
 }
 
 impl ClientCertificate {
-    /// Reads what a handshake has shown, which `verified` verified at that time or when the session that is resumed began.
+    /// Reads the certificate of a handshake, which `verified` verified at that time or when the
+    /// resumed session began.
     ///
     /// # Errors
     ///
@@ -126,7 +129,7 @@ impl ClientCertificate {
                 _ => {}
             }
         }
-        // What is over by now was perhaps not when the session began.
+        // A certificate that is expired by now may have been valid when the session began.
         let ends = || read.ends.iter().chain(&verified.ends);
         if ends().all(|end| *end > now) {
             let until = ends().min().copied().unwrap_or(now);
@@ -135,32 +138,35 @@ impl ClientCertificate {
         Ok(read)
     }
 
-    /// Its URI names, such as SPIFFE ids, as written.
+    /// Returns its URI names, such as SPIFFE ids, as written.
     pub fn uris(&self) -> &[String] {
         &self.uris
     }
 
-    /// Its DNS names in lower case.
+    /// Returns its DNS names in lower case.
     pub fn dns_names(&self) -> &[String] {
         &self.dns_names
     }
 
-    /// The common name of its subject, if there is exactly one and its authorities may give it.
+    /// Returns the common name of its subject, if there is exactly one and its authorities may
+    /// certify it.
     pub fn common_name(&self) -> Option<&str> {
         self.common_name.as_deref()
     }
 
-    /// Its subject as RFC 4514 writes it, such as `CN=orders,O=Example`. No two subjects have the same text.
+    /// Returns its subject in the form of RFC 4514, such as `CN=orders,O=Example`. No two subjects
+    /// have the same text.
     pub fn subject(&self) -> &str {
         &self.subject
     }
 
-    /// Its SHA-256, to which tokens are bound (RFC 8705 §3.1).
+    /// Returns its SHA-256, to which tokens are bound (RFC 8705 §3.1).
     pub fn thumbprint(&self) -> [u8; 32] {
         self.thumbprint
     }
 
-    /// Whether it may still be used at `now`: not expired, not revoked, and issued by an authority that is still trusted.
+    /// Returns true if it is valid at `now`: not expired, not revoked, and issued by an authority
+    /// that is still trusted.
     pub fn is_valid(&self, now: SystemTime) -> bool {
         let trusted = self.trust.current();
         if let Some(last) = *self.verdict()
@@ -169,7 +175,7 @@ impl ClientCertificate {
         {
             return last.is_good;
         }
-        // A name that only the former authorities could give names another caller now.
+        // A name that only the former authorities could certify names another caller now.
         let is_permitted = |name: &String| {
             parse_all(&self.chain).is_ok_and(|chain| trusted.permits_common_name(&chain, name))
         };
@@ -181,8 +187,8 @@ impl ClientCertificate {
         is_good
     }
 
-    /// Waits until [`is_good`](Self::is_good) may answer otherwise than the last time: authorities or lists have changed, or
-    /// something expires.
+    /// Waits until the result of [`is_valid`](Self::is_valid) may change: authorities or lists have
+    /// changed, or something expires.
     pub async fn may_have_ended(&self) {
         let last = *self.verdict();
         let Some(last) = last else { return };
@@ -207,11 +213,12 @@ impl fmt::Debug for ClientCertificate {
     }
 }
 
-/// What a TLS handshake has shown of a client. Goes with its connection, as the extension of Pingora's digest of it.
+/// The facts of a TLS handshake about the client. Attached to its connection, as the extension of
+/// Pingora's digest.
 pub struct ClientTlsInfo {
-    /// Its certificate, if it showed one.
+    /// Its certificate, if it presented one.
     pub certificate: Option<Arc<ClientCertificate>>,
-    /// Whether a client that asks for this host is shown the same certificates as this one was.
+    /// True if a client that asks for this host gets the same server certificates as this one did.
     pub is_for: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
@@ -220,7 +227,7 @@ fn parse_all<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<X509Certificate<
 }
 
 fn end(certificate: &X509Certificate<'_>) -> SystemTime {
-    // A certificate is good during its last second.
+    // A certificate is valid during its last second.
     let last = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
     UNIX_EPOCH + Duration::from_secs(last + 1)
 }
@@ -342,7 +349,7 @@ mod tests {
         assert!(!certificate.is_valid(at(2025)));
         authority.trust.replace(own, Vec::new());
         assert!(certificate.is_valid(at(2025)));
-        // The last authority is over.
+        // The last authority is removed.
         authority.trust.replace(None, Vec::new());
         assert!(!certificate.is_valid(at(2025)));
     }

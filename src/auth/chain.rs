@@ -1,4 +1,4 @@
-//! Verifies the certificate chain that a client shows.
+//! Verifies the certificate chain that a client presents.
 //!
 //! Adds to the verifier of rustls the bounds of `transport`, and checks that webpki leaves out: the
 //! key usage of the client's own certificate, and the name constraints of its authorities on its
@@ -51,7 +51,7 @@ impl ChainVerifier {
         Ok(Self { inner, root_constraints })
     }
 
-    /// Returns whether the authorities of a verified chain may name a client by this common name.
+    /// Returns true if the authorities of a verified chain may name a client by this common name.
     ///
     /// Verification applies name constraints to subject alternative names only. An authority that
     /// is confined to some DNS names names nothing else by a common name. Constraints of every
@@ -119,7 +119,7 @@ impl ClientCertVerifier for ChainVerifier {
     }
 }
 
-/// Returns whether a client may prove by signatures that the key of its certificate is its own (RFC
+/// Returns true if a client may prove by signatures that the key of its certificate is its own (RFC
 /// 5280 §4.2.1.3).
 fn may_sign_handshakes(certificate: &CertificateDer<'_>) -> Result<bool, Error> {
     let certificate = parse(certificate).map_err(unreadable)?;
@@ -145,8 +145,8 @@ struct DnsConstraints {
 }
 
 impl DnsConstraints {
-    /// Reads those of an authority. Not with x509-parser's own type, which leaves out subtrees that
-    /// it cannot read.
+    /// Reads those of an authority. Not with x509-parser's own type, which ignores subtrees that it
+    /// cannot read.
     fn of(authority: &X509Certificate<'_>) -> Result<Option<Self>, UnreadableCertificate> {
         let extension = authority.get_extension_unique(&OID_X509_EXT_NAME_CONSTRAINTS);
         let Some(extension) = extension.map_err(|_| UnreadableCertificate)? else { return Ok(None) };
@@ -168,7 +168,7 @@ impl DnsConstraints {
         Ok(Some(constraints))
     }
 
-    /// Returns whether a name in lower case is permitted.
+    /// Returns true if a name in lower case is permitted.
     fn permit(&self, name: &str) -> bool {
         let is_within = |base: &String| is_within(name.trim_end_matches('.'), base);
         let is_permitted = || is_host(name) && self.permitted.iter().any(is_within);
@@ -187,7 +187,7 @@ fn elements(mut der: &[u8]) -> Result<Vec<(u32, &[u8])>, UnreadableCertificate> 
     Ok(elements)
 }
 
-/// Returns whether a name is a constraint's own or below it; a leading dot permits only names
+/// Returns true if a name is a constraint's own or below it; a leading dot permits only names
 /// below.
 fn is_within(name: &str, base: &str) -> bool {
     match name.strip_suffix(base) {
@@ -196,7 +196,7 @@ fn is_within(name: &str, base: &str) -> bool {
     }
 }
 
-/// Returns whether a name can be that of a host.
+/// Returns true if a name can be that of a host.
 fn is_host(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     name.len() <= 253 && name.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))

@@ -1,8 +1,8 @@
-//! Text as it stands in a query or a form.
+//! Percent-encoding for queries and forms.
 //!
-//! Not here: URIs of resources (see `bridge`, which knows nothing of this module).
+//! See `bridge` for URIs of resources.
 
-/// Text as a member of a query or a form (RFC 3986).
+/// Encodes text for a member of a query or a form (RFC 3986).
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-/// How many times the failures of one second may happen at once.
+/// The factor by which failures of one second may come at once.
 const BURST: u32 = 10;
-/// Most addresses that are refused at a time.
+/// The maximum number of addresses that are refused at a time.
 const MAX_REFUSED: usize = 65_536;
-/// Shortest time for which an address is refused.
+/// The shortest time for which an address is refused.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts failed attempts by address.
@@ -42,7 +42,7 @@ impl FailureLimiter {
         }
     }
 
-    /// Checks whether an attempt from an address may cost something.
+    /// Checks that an attempt from an address may cost something.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
-//! Public keys of a JWKS, and whether a signature is by one of them: of cards, whose keys the operator configured, and of tokens.
+//! Public keys of a JWKS, and verification by them: of cards, with keys from the configuration, and
+//! of tokens.
 //!
 //! Each key verifies by its own algorithms only, so that no header can choose another one for it;
-//! `none` and shared secrets are no algorithms here. By ring, which rustls uses as well. Out of
-//! scope: where a set comes from (see `config`, `inbound::jwks`), what was signed.
+//! `none` and shared secrets are no algorithms here. By ring, which rustls uses as well. See
+//! `config` and `inbound::issuer_keys` for the origin of a set.
 
 use std::fmt;
 
@@ -20,9 +21,9 @@ use serde_json::{Map, Value};
 
 use crate::config::key_algorithms;
 
-/// What a card may be signed with, for people.
+/// The algorithms for cards, as text for messages.
 pub const ALGORITHMS: &str = "ES256, ES384, EdDSA, RS256 or PS256";
-/// Most keys of a set of somebody else's that are read.
+/// The maximum number of keys that are read of an issuer's set.
 const MAX_KEYS: usize = 64;
 
 /// Public keys by their ids.
@@ -36,7 +37,7 @@ struct VerificationKey {
     key: DecodingKey,
 }
 
-/// Why a signature is not believed.
+/// The reason for which a signature is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureError {
     /// Its algorithm is not accepted at all.
@@ -50,31 +51,32 @@ pub enum SignatureError {
 }
 
 impl KeySet {
-    /// Takes the keys of a set.
+    /// Creates a key set from a configured JWKS.
     ///
     /// # Errors
     ///
-    /// The first key that cannot be used, and why.
+    /// The first key that cannot be used, and the reason.
     pub fn new(set: &JwkSet) -> Result<Self, String> {
         let keys = set.keys.iter().enumerate();
         let key = |(at, jwk)| VerificationKey::new(jwk).map_err(|problem| format!("keys[{at}] {problem}"));
         keys.map(key).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Takes the keys of a set that can be used; others, and those of unknown kinds, are passed over (RFC 7517 §5).
+    /// Creates a key set from the usable keys of a JWKS; others, and those of unknown kinds, are
+    /// skipped (RFC 7517 §5).
     pub(super) fn usable(set: &Map<String, Value>) -> Self {
         let all = set.get("keys").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let key = |value: &Value| VerificationKey::new(&serde_json::from_value(value.clone()).ok()?).ok();
         Self(all.iter().take(MAX_KEYS).filter_map(key).collect())
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether one of the keys that fit made this signature: those of this id, or all if none is
-    /// named. `None`: no key fits.
+    /// Returns true if one of the matching keys made this signature: those of this id, or all if
+    /// none is named. `None`: no key matches.
     pub(super) fn have_signed(
         &self,
         id: Option<&str>,
@@ -95,7 +97,7 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// [`Unproven`] says why it is not believed.
+    /// [`SignatureError`] names the reason.
     pub fn verify(
         &self,
         id: &str,
@@ -107,7 +109,7 @@ impl KeySet {
         if !self.0.iter().any(|key| key.id.as_deref() == Some(id)) {
             return Err(SignatureError::UnknownKey);
         }
-        // A signature that cannot be read is that of no key.
+        // A signature that cannot be decoded is that of no key.
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
         match self.have_signed(Some(id), algorithm, (signed, &signature)) {
             None => Err(SignatureError::OtherAlgorithm),
@@ -131,7 +133,7 @@ impl VerificationKey {
     }
 }
 
-/// Whether this key made this signature, by this algorithm, which is one of its own.
+/// Returns true if this key made this signature, by this algorithm, which is one of its own.
 fn has_signed(key: &DecodingKey, algorithm: Algorithm, (message, signature): (&[u8], &[u8])) -> bool {
     match key.kind() {
         DecodingKeyKind::RsaModulusExponent { n, e } => rsa(algorithm)
@@ -162,7 +164,7 @@ fn rsa(algorithm: Algorithm) -> Option<&'static RsaParameters> {
     }
 }
 
-/// The algorithms that cards are signed with.
+/// Returns the algorithm of a card's signature, if it is allowed.
 fn allowed_algorithms(algorithm: &str) -> Option<Algorithm> {
     match algorithm {
         "ES256" => Some(Algorithm::ES256),

@@ -1,7 +1,8 @@
-//! Who the caller is, what it may do, and what an agent needs to be shown.
+//! Authentication and authorization of callers, and credentials for agents.
 //!
-//! Inbound: certificates, bearer tokens and API keys become a [`Caller`], and [`Rules`] say what it may do. Outbound: what agents
-//! are shown. Not here: HTTP (see `gateway`), TLS (see `tls`, `transport`).
+//! Inbound: certificates, bearer tokens and API keys become a [`Caller`], and [`Rules`] authorize
+//! it. Outbound: credentials that agents get. Out of scope: HTTP (see `gateway`), TLS (see `tls`,
+//! `transport`).
 
 mod caller;
 mod certificate;

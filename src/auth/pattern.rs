@@ -2,7 +2,7 @@
 //!
 //! Takes time in proportion to pattern times text at worst, never more: both come from outside.
 
-/// Whether a text fits a pattern, from its first to its last byte.
+/// Returns true if a text matches a pattern, from its first to its last byte.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };
@@ -17,7 +17,7 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     true
 }
 
-/// Whether a text fits one of these patterns; all do if there are none.
+/// Returns true if a text matches one of these patterns; all do if there are none.
 pub(super) fn any_matches(patterns: Option<&[String]>, text: &str) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| matches(pattern, text)))
 }

@@ -1,38 +1,38 @@
-//! What a caller may do: the rules of the configuration, of which the first that fits decides.
+//! Authorization by the rules of the configuration: the first rule that matches decides.
 //!
-//! Pure. Without a rule everybody may do everything; with one, what none allows is refused. Not here: what a refusal looks like,
-//! which is as if the thing were not there (see `gateway`).
+//! Pure. Without rules every caller may do everything; with rules, an action that none allows is
+//! denied. To the client a denied action looks like a missing object (see `gateway`).
 
 use super::Caller;
 use super::pattern::{any_matches, matches};
 use crate::config::Rule;
 
-/// What somebody wants to do. The methods that name no agent leave the rest out.
+/// An action of a caller. Methods that name no agent leave the other fields empty.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Action<'a> {
     /// The method: of MCP, or of A2A by its name in 1.0.
     pub method: &'a str,
-    /// The agent that it is about.
+    /// The agent of the action.
     pub agent: Option<&'a str>,
-    /// The id of the skill and the name of its tool, where one is called or shown.
+    /// The id of the skill and the name of its tool, if one is called or listed.
     pub tool: Option<(&'a str, &'a str)>,
-    /// The URI, where a resource is read, shown or subscribed to.
+    /// The URI, if a resource is read, listed or subscribed to.
     pub resource: Option<&'a str>,
 }
 
-/// What the rules say.
+/// The decision of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyDecision<'a> {
-    /// It may, by this rule; `None`: there are no rules.
+    /// Allowed by this rule; `None`: there are no rules.
     Allowed(Option<&'a str>),
-    /// It may not, by this rule; `None`: no rule allows it.
+    /// Denied by this rule; `None`: no rule allows it.
     Refused(Option<&'a str>),
-    /// It may not, but a rule would allow it to a token with these scopes.
+    /// Denied, but a rule would allow it to a token with these scopes.
     ScopesNeeded(&'a str, &'a [String]),
 }
 
 impl PolicyDecision<'_> {
-    /// Whether it may.
+    /// Returns true if the action is allowed.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
@@ -43,28 +43,28 @@ impl PolicyDecision<'_> {
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// These rules, in this order.
+    /// Creates the rules, in this order.
     pub fn new(rules: Vec<Rule>) -> Self {
         Self(rules)
     }
 
-    /// Whether everybody may do everything.
+    /// Returns true if every caller may do everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Every scope that a rule asks for.
+    /// Returns every scope that a rule requires.
     pub fn scopes(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|rule| rule.scopes.iter().map(String::as_str))
     }
 
-    /// What the rules say of a caller that wants to do something.
+    /// Evaluates the rules for an action of a caller.
     pub fn evaluate(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         self.decide(caller, |rule| is_about(rule, wanted))
     }
 
-    /// The same for the one tool of an agent with these skills. It names none of them, so that the agent picks one: a rule that refuses
-    /// any of them refuses the tool.
+    /// Evaluates the rules for the one tool of an agent with these skills. The tool names none of
+    /// them, so that the agent picks one: a rule that denies any of them denies the tool.
     pub fn judge_any<'s>(
         &self,
         caller: &Caller,
@@ -77,14 +77,14 @@ impl Rules {
         })
     }
 
-    /// What the rules say of a caller that wants to use a method on an agent as a whole, whichever skill that will use: a rule that
-    /// allows some of its tools does not allow that, and one that refuses any of them does refuse it.
+    /// Evaluates the rules for a method on an agent as a whole, with any skill: a rule that allows
+    /// some of its tools does not allow that, and one that denies any of them does deny it.
     pub fn evaluate_any(&self, caller: &Caller, wanted: (&str, &str)) -> PolicyDecision<'_> {
         self.decide(caller, |rule| is_whole(rule, wanted))
     }
 
-    /// What the rules say of a caller that wants to use a tool that any skill of an agent may serve: they must allow the tool, and the
-    /// method on the agent as a whole.
+    /// Evaluates the rules for a tool that any skill of an agent may serve: they must allow the
+    /// tool, and the method on the agent as a whole.
     pub fn judge_skilless(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         match (self.evaluate(caller, wanted), wanted.agent) {
             (PolicyDecision::Allowed(_), Some(agent)) => self.evaluate_any(caller, (wanted.method, agent)),
@@ -92,7 +92,8 @@ impl Rules {
         }
     }
 
-    /// What the rules say of a method on an agent as a whole that nobody here knows: only a rule that names it, or the beginning of its name, allows it.
+    /// Evaluates the rules for a method on an agent as a whole that the gateway does not know: only
+    /// a rule that names it, or the beginning of its name, allows it.
     pub fn evaluate_agent(&self, caller: &Caller, wanted: (&str, &str)) -> PolicyDecision<'_> {
         if self.0.is_empty() {
             return PolicyDecision::Refused(None);
@@ -113,7 +114,7 @@ impl Rules {
                 continue;
             }
             if !has_scopes(rule, caller) {
-                // A refusal that depends on scopes is no reason to ask for them.
+                // A denial that depends on scopes is no reason to request them.
                 if !rule.deny {
                     needed = needed.or(Some(rule));
                 }
@@ -122,13 +123,15 @@ impl Rules {
             if !rule.deny {
                 return PolicyDecision::Allowed(Some(&rule.name));
             }
-            // A later rule that needs scopes would not be reached with them either, an earlier one would.
+            // A later rule that needs scopes would not be reached with them either, an earlier one
+            // would.
             return refused(needed, caller, Some(&rule.name));
         }
         refused(needed, caller, None)
     }
 
-    /// Whether a caller may do anything at all with an agent: otherwise it does not see it.
+    /// Returns true if a caller may do anything at all with an agent: otherwise the agent is
+    /// invisible.
     pub fn sees(&self, caller: &Caller, agent: &str) -> bool {
         if self.0.is_empty() {
             return true;
@@ -145,7 +148,7 @@ impl Rules {
         false
     }
 
-    /// Whether a caller may do something.
+    /// Returns true if a caller may do this.
     pub fn allow(&self, caller: &Caller, wanted: &Action<'_>) -> bool {
         self.evaluate(caller, wanted).is_allowed()
     }
@@ -153,35 +156,36 @@ impl Rules {
 
 fn refused<'a>(needed: Option<&'a Rule>, caller: &Caller, by: Option<&'a str>) -> PolicyDecision<'a> {
     match needed {
-        // Who has no token cannot get one with more scopes.
+        // A caller without a token cannot get one with more scopes.
         Some(rule) if caller.has_token() => PolicyDecision::ScopesNeeded(&rule.name, &rule.scopes),
         _ => PolicyDecision::Refused(by),
     }
 }
 
-/// Whether a caller has the scopes that a rule asks for. Where they cannot be told, a rule that
-/// refuses by them refuses.
+/// Returns true if a caller has the scopes that a rule requires. If they are unreadable, a rule
+/// that denies by them denies.
 fn has_scopes(rule: &Rule, caller: &Caller) -> bool {
     let unclear = rule.deny && caller.unclear().scopes;
     unclear || rule.scopes.iter().all(|scope| caller.scopes().contains(scope))
 }
 
-/// Whether a rule speaks of this caller, its scopes apart. Where its groups cannot be told, a rule
-/// that refuses by them does.
+/// Returns true if a rule applies to this caller, its scopes apart. If its groups are unreadable, a
+/// rule that denies by them applies.
 fn is_for(rule: &Rule, caller: &Caller) -> bool {
     let has = |patterns: &Option<Vec<String>>, values: &[String]| match patterns {
         None => true,
         Some(patterns) => patterns.iter().any(|pattern| values.iter().any(|value| matches(pattern, value))),
     };
-    // Who proved more is neither out of reach of a rule by one of its names nor without what that allows.
+    // A caller with several names is matched by each: for rules that deny and for rules that allow.
     let is_named = caller.names().any(|name| any_matches(rule.callers.as_deref(), name));
     let is_in_group = (rule.deny && caller.unclear().groups) || has(&rule.groups, caller.groups());
     is_named && has(&rule.certificates, caller.certificate()) && is_in_group
 }
 
-/// Whether a rule speaks of what is wanted. A rule that names tools speaks of no resource, and the other way round. What names
-/// neither, or no agent, is allowed by every rule that allows any of it (lists are filtered item by item), and refused only by one
-/// that refuses everything of that method.
+/// Returns true if a rule applies to an action. A rule that names tools applies to no resource, and
+/// the other way round. An action that names neither, or no agent, is allowed by every rule that
+/// allows any of it (lists are filtered item by item), and denied only by a rule that denies
+/// everything of that method.
 fn is_about(rule: &Rule, wanted: &Action<'_>) -> bool {
     let agent = match (&rule.agents, wanted.agent) {
         (None, _) => true,
@@ -207,7 +211,7 @@ fn is_about(rule: &Rule, wanted: &Action<'_>) -> bool {
     agent && thing && any_matches(rule.methods.as_deref(), wanted.method)
 }
 
-/// Whether a rule speaks of a method on an agent as a whole.
+/// Returns true if a rule applies to a method on an agent as a whole.
 fn is_whole(rule: &Rule, (method, agent): (&str, &str)) -> bool {
     let is_whole = match (&rule.tools, &rule.resources) {
         (None, None) => true,

@@ -1,11 +1,12 @@
 //! The subject of a certificate as text, such that no two subjects have the same.
 //!
-//! Pure. Writes RFC 4514. Not here: which subject may do what.
+//! Pure. Follows RFC 4514.
 
 use x509_parser::oid_registry::Oid;
 use x509_parser::prelude::X509Name;
 
-/// RFC 4514: the most specific part first, parts between commas, and everything escaped that could pass for more.
+/// Encodes by RFC 4514: the most specific part first, parts between commas, and everything escaped
+/// that could be read as more.
 pub(super) fn text(subject: &X509Name<'_>) -> String {
     let parts: Vec<_> = subject.iter_rdn().collect();
     let parts = parts.iter().rev().map(|part| {
@@ -14,7 +15,7 @@ pub(super) fn text(subject: &X509Name<'_>) -> String {
             text.push('=');
             match pair.as_str() {
                 Ok(value) => escape(value, &mut text),
-                // Of an odd kind: its bytes.
+                // A value that is no text: its bytes.
                 Err(_) => {
                     text.push('#');
                     pair.as_slice().iter().for_each(|byte| push_hex(*byte, &mut text));
@@ -27,7 +28,7 @@ pub(super) fn text(subject: &X509Name<'_>) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-/// The names of RFC 4514 §3; numbers for the others.
+/// Returns the name of RFC 4514 §3; the number for other attributes.
 fn short(kind: &Oid<'_>) -> String {
     let number = kind.to_id_string();
     let name = match number.as_str() {

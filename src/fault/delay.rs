@@ -1,20 +1,21 @@
-//! Why a live task does not go on at present, and what the model is told about it.
+//! The reason for which a live task makes no progress at present, and its text for the model.
 //!
-//! No failure: the task may go on. Not here: what went wrong for good (see `trouble`).
+//! This is no failure: the task may still complete. See `AgentFailure` for failures.
 
 use std::time::Duration;
 
-/// Why a live task does not go on at present, so far as is known.
+/// The reason for which a live task makes no progress at present, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskDelay {
-    /// The agent ended its stream without ending the task, and the task has not changed for so long.
+    /// The agent ended its stream without ending the task, and the task has not changed for this
+    /// time.
     Stalled(Duration),
-    /// The agent cannot be asked how the task stands.
+    /// The agent cannot be asked for the state of the task.
     Unreached,
 }
 
 impl TaskDelay {
-    /// What the model is told.
+    /// Returns the text for the model.
     pub fn told(self, agent: &str) -> String {
         match self {
             Self::Stalled(after) => format!(

@@ -1,7 +1,9 @@
-//! Every way in which a request can fail before an agent is asked, whose fault it is, and what the client is told.
+//! The rejections of a request before an agent is contacted, with the party to blame and the text
+//! for the client.
 //!
-//! One table turns a fault into HTTP status, JSON-RPC code and public text, by era (mcp.md §4). Not here: what goes wrong at
-//! an agent; a model can act on that, so it is a tool result (see [`Trouble`]).
+//! One table turns a fault into HTTP status, JSON-RPC code and public text, by era
+//! (`docs/spec/mcp.md §4`). Out of scope: failures at an agent; a model can act on them, so each is
+//! a tool result (see [`AgentFailure`]).
 
 mod delay;
 mod trouble;
@@ -15,7 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::mcp::{ClientCapabilities, Era, Version};
 
-/// Who can do something about a failure.
+/// The party that can correct a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Blame {
     /// The program that sent the request.
@@ -26,7 +28,7 @@ pub enum Blame {
     Gateway,
 }
 
-/// Why a request is refused.
+/// The reason for which a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The body is not JSON.
@@ -41,19 +43,19 @@ pub enum Fault {
     /// The params do not fit the method.
     #[error("bad params: {0}")]
     InvalidParams(String),
-    /// A modern request whose `_meta` lacks what every request must carry.
+    /// A modern request without the members that `_meta` must have.
     #[error("bad _meta: {0}")]
     InvalidRequestMeta(String),
     /// A header contradicts the body, or is missing.
     #[error("header and body disagree: {0}")]
     HeaderMismatch(String),
-    /// A revision that the gateway does not speak.
+    /// A revision that the gateway does not support.
     #[error("protocol version {0:?} is not supported")]
     UnsupportedVersion(String),
     /// No such tool, or none that this caller may use: the two read the same.
     #[error("unknown tool: {0}")]
     NoSuchTool(String),
-    /// The client cannot do what the request needs, or has not said so.
+    /// The client does not support a capability that the request needs, or has not declared it.
     #[error("this request needs client capabilities that it does not declare; error.data names them")]
     MissingCapability(ClientCapabilities),
     /// The tool runs as a task only, and the call does not ask for one.
@@ -68,7 +70,7 @@ pub enum Fault {
     /// The task has ended, so that it cannot be cancelled any more.
     #[error("the task is over: it cannot be cancelled any more")]
     TaskTerminated,
-    /// There is no room for one more task.
+    /// The limit of tasks is reached.
     #[error("too many tasks are under way: try again later")]
     TasksFull,
     /// A `requestState` that is not one, has expired, or belongs to another call or caller.
@@ -86,7 +88,7 @@ pub enum Fault {
     /// The query of a URL cannot be used.
     #[error("bad query: {0}")]
     BadQuery(String),
-    /// No such path, or an agent in it that is not there for this caller: the two read the same.
+    /// No such path, or an agent in it that is invisible to this caller: the two read the same.
     #[error(
         "no such path, or no such agent: MCP is served at /mcp and /mcp/AGENT, A2A at /a2a/AGENT, where the listener has these \
          faces; the resource a2a://agents/registry and GET /a2a say which agents there are"
@@ -110,7 +112,7 @@ pub enum Fault {
     /// The body did not arrive in time.
     #[error("the body did not arrive in time")]
     BodyTimeout,
-    /// The client closed the connection before its body was whole.
+    /// The client closed the connection before its body was complete.
     #[error("the body was cut off")]
     BodyIncomplete,
     /// The `Host` header is missing, doubled or not one of ours.
@@ -119,22 +121,24 @@ pub enum Fault {
     /// The `Origin` is not one that may use the gateway.
     #[error("Origin {0:?} may not use this gateway; the operator can list it under mcp.allowed_origins")]
     OriginRefused(String),
-    /// Who asks has not proven who it is, or not well. Holds the challenge for `WWW-Authenticate`; empty: none.
+    /// The caller has not authenticated, or not well. Holds the challenge for `WWW-Authenticate`;
+    /// empty: none.
     #[error("credentials are missing or not valid")]
     Unauthenticated(String),
-    /// Credentials that are there twice, so that nobody knows which count.
+    /// Credentials that are present twice, so that it is ambiguous which count.
     #[error("the header {0} is there twice, or is not readable")]
     DuplicateCredentials(String),
     /// The token lacks scopes. Holds the challenge for `WWW-Authenticate`, which names them.
     #[error("the token lacks a scope that this needs")]
     InsufficientScope(String),
-    /// The rules do not allow it, and it is no secret that it is there.
+    /// The rules do not allow the request, and the existence of its object is no secret.
     #[error("you may not do this here")]
     Forbidden,
-    /// Who asks cannot be found out now.
+    /// The caller cannot be authenticated now.
     #[error("credentials cannot be checked now: try again later")]
     AuthUnavailable,
-    /// The client's certificate was good when it connected; since then it has expired or been revoked.
+    /// The client's certificate was valid when it connected; since then it has expired or been
+    /// revoked.
     #[error("the client certificate is no longer accepted: connect again with another one")]
     CertificateNoLongerValid,
     /// The connection was made for another host, which has another certificate.
@@ -152,21 +156,21 @@ pub enum Fault {
     /// The requests and the unread answers of all callers hold as many bytes as they may.
     #[error("the gateway is busy: requests and unread answers hold as many bytes as they may")]
     Bytes,
-    /// The body comes in so many small pieces that reading it costs more than it is worth.
+    /// The body comes in so many small chunks that reading it costs too much.
     #[error("the body comes in too many small pieces")]
     BodyInPieces,
-    /// Too much is going on.
+    /// The gateway is at a limit.
     #[error("the gateway is busy: {0}")]
     Busy(&'static str),
-    /// The agent does not say how a task stands.
+    /// The agent does not report the state of a task.
     #[error("the agent cannot be asked about this task now: try again later")]
     AgentUnavailable,
-    /// The process ends before there is an answer.
+    /// The process ends before there is a response.
     #[error(
         "the gateway ends before the agent has answered; what the agent has begun goes on: ask for the task again in a moment"
     )]
     Ending,
-    /// Something is wrong here.
+    /// A bug of the gateway.
     #[error("internal error")]
     Internal,
 }
@@ -181,9 +185,10 @@ pub struct OnWire {
 }
 
 impl Fault {
-    /// HTTP status and JSON-RPC code. The only place where a fault becomes numbers.
+    /// Returns HTTP status and JSON-RPC code. The only place where a fault becomes numbers.
     ///
-    /// Legacy clients lose the error of any answer that is not 2xx, so what is an error of JSON-RPC only is 200 there.
+    /// Legacy clients lose the error of any response that is not 2xx, so an error of JSON-RPC only
+    /// is 200 there.
     pub fn on_wire(&self, era: Era) -> OnWire {
         let modern = era == Era::Modern;
         let (status, code) = match self {
@@ -230,7 +235,8 @@ impl Fault {
         OnWire { status, code }
     }
 
-    /// The same for clients of A2A: their SDKs lose the error of any answer that is not 2xx.
+    /// Returns the same for clients of A2A: their SDKs lose the error of any response that is not
+    /// 2xx.
     pub fn on_a2a_wire(&self) -> OnWire {
         let wire = self.on_wire(Era::Legacy);
         match self {
@@ -241,7 +247,7 @@ impl Fault {
         }
     }
 
-    /// The `data` member of the error, where the specification names one.
+    /// Returns the `data` member of the error, where the specification defines one.
     pub fn data(&self) -> Option<Box<RawValue>> {
         let data = match self {
             Self::UnsupportedVersion(requested) => {
@@ -254,7 +260,7 @@ impl Fault {
         serde_json::value::to_raw_value(&data).ok()
     }
 
-    /// Who can do something about it.
+    /// Returns the party that can correct the fault.
     pub fn culprit(&self) -> Blame {
         match self {
             Self::Internal
@@ -268,7 +274,7 @@ impl Fault {
         }
     }
 
-    /// One word for metrics and the access log.
+    /// Returns the label for metrics and the access log.
     pub fn word(&self) -> &'static str {
         match self {
             Self::ParseError(_) => "parse_error",

@@ -1,63 +1,64 @@
-//! What can go wrong at an agent, and what the model is told about it.
+//! The failures at an agent, with their texts for the model.
 //!
-//! A tool result with `isError`, never an error of JSON-RPC: a model can try again, choose another tool, or tell its user.
-//! The agent's own words are quoted where it gave any; hosts, addresses and headers are not told. Not here: HTTP.
+//! Each is a tool result with `isError`, never an error of JSON-RPC: a model can try again, choose
+//! another tool, or notify its user. The agent's own words are quoted if it gave any; hosts,
+//! addresses and headers are not revealed.
 
-/// Why an agent did not do its work.
+/// The reason for which an agent did not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentFailure {
     /// No connection; nothing was sent.
     #[error("it cannot be reached ({0}); nothing was sent, so that trying again later is safe")]
     Unreachable(&'static str),
-    /// It failed so often in a row that it is left alone for so many seconds; nothing was sent.
+    /// Its breaker is open for this many seconds after failures in a row; nothing was sent.
     #[error(
         "it failed again and again, and is not asked for the next {0} s; nothing was sent, so that trying again later is safe"
     )]
     BreakerOpen(u64),
-    /// Its card is not there yet.
+    /// Its card is not available yet.
     #[error("it has not been seen since the gateway started ({0}); try again later")]
     CardUnavailable(String),
-    /// Its card asks for more than the operator gives.
+    /// Its card requires more than the operator configured.
     #[error("it cannot be used: {0}")]
     CardInvalid(String),
-    /// It did not answer in time.
+    /// It did not respond in time.
     #[error("it did not answer in time ({0}); whether it did the work is not known")]
     Timeout(&'static str),
-    /// The connection broke, and nobody knows what became of the work.
+    /// The connection broke, and the outcome of the work is unknown.
     #[error("the connection to it broke ({0}); whether it did the work is not known")]
     ConnectionLost(&'static str),
     /// It does not accept the gateway's credentials.
     #[error("it does not accept the gateway's credentials (HTTP {0}); its operator has to be told")]
     Unauthorized(u16),
-    /// The gateway has no token to show it; nothing was sent.
+    /// The gateway has no token for it; nothing was sent.
     #[error(
         "the gateway could not get a token for it ({0}); nothing was sent, and the gateway's operator has to be told"
     )]
     TokenUnavailable(&'static str),
-    /// What the caller showed cannot be exchanged for a token; nothing was sent.
+    /// The caller's token cannot be exchanged for one; nothing was sent.
     #[error(
         "the gateway could not get a token for it on the caller's behalf ({0}); nothing was sent: call again with a fresh token of \
          your own"
     )]
     TokenExchangeFailed(&'static str),
-    /// It answered with an HTTP status that is not a JSON-RPC answer.
+    /// It responded with an HTTP status that is not a JSON-RPC response.
     #[error("it answered with HTTP {0}")]
     HttpStatus(u16),
-    /// It said no, in its own words.
+    /// It rejected the request, in its own words.
     #[error("it refused: {0}")]
     Rejected(String),
-    /// It does not speak the version of A2A that it was spoken to in; it has not begun anything.
+    /// It does not support the version of A2A of the request; it has not begun anything.
     #[error("it does not speak the A2A version that its card promises: {0}")]
     VersionNotSupported(String),
     /// It does not know the task.
     #[error("it does not know this task any more; the task has expired or was lost")]
     TaskNotFound,
-    /// Its id of the task cannot go into a path, and it is called by paths; nothing was sent.
+    /// Its id of the task cannot be part of a path, and it is called by paths; nothing was sent.
     #[error(
         "it is called by paths (HTTP+JSON), and the id that it gave the task is no segment of a path; nothing was sent"
     )]
     UnsafeId,
-    /// It broke the protocol.
+    /// It violated the protocol.
     #[error("it broke the A2A protocol: {0}")]
     ProtocolViolation(String),
     /// It sent more than the limit.
@@ -80,12 +81,12 @@ pub enum AgentFailure {
 }
 
 impl AgentFailure {
-    /// What the model is told.
+    /// Returns the text for the model.
     pub fn public_message(&self, agent: &str) -> String {
         format!("Agent {agent:?} did not complete the call: {self}.")
     }
 
-    /// One word for metrics and the access log.
+    /// Returns the label for metrics and the access log.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "unreachable",

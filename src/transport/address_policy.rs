@@ -1,8 +1,10 @@
-//! Which addresses a target may be reached at, judged after its name was resolved and before anything connects.
+//! The addresses at which an upstream may be reached, checked after its name was resolved and
+//! before a connection is opened.
 //!
-//! A name leads wherever its owner says, and at each look somewhere else. So what is judged is the address, at the moment at which
-//! it is connected to, and no other address is. Not here: whether the gateway's credentials may go to a place at all
-//! (see `agents::interface`), odd spellings of addresses (see [`Host`](crate::config::Host)).
+//! The owner of a name decides where it leads, at each resolution anew. So the address is checked,
+//! at the moment at which it is connected to, and no other address is used. See `agents::interface`
+//! for permission to send the gateway's credentials, and [`Host`](crate::config::Host) for odd
+//! spellings of addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,21 +13,23 @@ use std::sync::Arc;
 use super::error::TransportError;
 use crate::config::{AllowList, Host};
 
-/// Who named a target, and so where it may lead.
+/// The party that named an upstream, which decides its permitted addresses.
 #[derive(Debug, Clone)]
 pub enum AddressPolicy {
-    /// The operator: any address, inside or outside, but for those of metadata services, which a name never leads to rightly.
+    /// The operator: any address, internal or external, but for those of metadata services, to
+    /// which no name rightly leads.
     Trusted,
-    /// Somebody else, and credentials go there: only networks that the operator listed.
+    /// Another party, and credentials are sent: only networks that the operator listed.
     Listed(Arc<AllowList>),
-    /// Somebody else: public addresses, and networks that the operator listed.
+    /// Another party: public addresses, and networks that the operator listed.
     Guarded(Arc<AllowList>),
     /// A client, as its webhook: public addresses, and networks that the operator listed for
     /// webhooks.
     Webhook(Arc<AllowList>),
 }
 
-/// What kind of place an address is. One within another (`::ffff:10.0.0.1`, NAT64, 6to4) is judged as the inner one.
+/// The class of an address. One within another (`::ffff:10.0.0.1`, NAT64, 6to4) has the class of
+/// the inner one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressClass {
     /// Any other.
@@ -38,20 +42,20 @@ pub enum AddressClass {
     Private,
     /// `169.254.0.0/16`, `fe80::/10`.
     LinkLocal,
-    /// Where clouds tell machines their credentials.
+    /// Addresses at which clouds give machines their credentials.
     Metadata,
     /// `100.64.0.0/10`, behind a carrier's NAT.
     Shared,
     /// `fc00::/7`, and `fec0::/10` before it.
     UniqueLocal,
-    /// To many, `255.255.255.255` included.
+    /// Multicast, `255.255.255.255` included.
     Multicast,
-    /// For documents, measurements and later use, and tunnels whose inside cannot be told.
+    /// For documents, measurements and later use, and tunnels with an unknown inner address.
     Reserved,
 }
 
 impl AddressPolicy {
-    /// The addresses that may be connected to.
+    /// Returns the addresses that may be connected to.
     ///
     /// # Errors
     ///
@@ -87,7 +91,8 @@ impl AddressPolicy {
         let class = AddressClass::of(address);
         let listed = |list: &AllowList| {
             let network = list.network_of(address);
-            // A whole network is listed for what works in it, and nothing that hands out credentials is meant.
+            // A whole network is listed for the services in it, not for one that hands out
+            // credentials.
             network.is_some_and(|network| class != AddressClass::Metadata || network.is_single())
         };
         match self {
@@ -99,7 +104,7 @@ impl AddressPolicy {
 }
 
 impl AddressClass {
-    /// The class of an address.
+    /// Returns the class of an address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         match address {
@@ -108,7 +113,7 @@ impl AddressClass {
         }
     }
 
-    /// A short name for metrics; one of a closed set.
+    /// Returns the label for metrics; one of a closed set.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -191,13 +196,13 @@ fn of_v6(address: Ipv6Addr) -> AddressClass {
         [0xff00..=0xffff, ..] => AddressClass::Multicast,
         // Teredo, benchmarks, ORCHID and their like, then documents.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => AddressClass::Reserved,
-        // What is given out to the public.
+        // Assigned to the public.
         [0x2000..=0x3fff, ..] => AddressClass::Public,
         _ => AddressClass::Reserved,
     }
 }
 
-/// The IPv4 address that packets to this one go to.
+/// Returns the IPv4 address that packets to this one go to.
 fn inner_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let of = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     match address.segments() {

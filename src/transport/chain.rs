@@ -1,4 +1,4 @@
-//! Bounds the certificate chain that a peer shows, before a path through it is searched.
+//! Bounds the certificate chain that a peer presents, before a path through it is searched.
 //!
 //! webpki searches a path to a trusted authority through all certificates that the peer sends. The
 //! search takes time that grows with the factorial of their number, and needs no signature of a
@@ -13,12 +13,14 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Most certificates above the peer's own. A public authority has one or two, a bridge between
-/// companies three.
+/// The maximum number of certificates above the peer's own. A public authority has one or two, a
+/// bridge between companies three.
 const MAX_INTERMEDIATES: usize = 4;
-/// Most intermediates with one subject: an authority that was renewed or cross-signed has two.
+/// The maximum number of intermediates with one subject: an authority that was renewed or
+/// cross-signed has two.
 const MAX_SAME_SUBJECT: usize = 2;
-/// Most bytes of all certificates together. Five with RSA keys of 4096 bits take about 10 KiB.
+/// The maximum size of all certificates together. Five with RSA keys of 4096 bits take about 10
+/// KiB.
 const MAX_CHAIN_BYTES: usize = 16 * 1024;
 
 /// The error of a chain that is beyond one of the bounds.
@@ -33,7 +35,7 @@ impl ChainTooLarge {
 }
 
 /// Verifies a chain by `verify`, which gets the intermediates that a path may lead through: those
-/// that can be read and whose key may sign certificates (RFC 5280 §4.2.1.3).
+/// that are readable and have a key that may sign certificates (RFC 5280 §4.2.1.3).
 ///
 /// # Errors
 ///

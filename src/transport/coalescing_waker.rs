@@ -1,20 +1,22 @@
-//! Wakes whoever drives a connection, but not while it does: then it only looks once more.
+//! Wakes the task that polls a connection, but not during its poll: then the connection is only
+//! polled once more.
 //!
-//! A connection and the body that is read from it wake each other whenever one of them moves. Driven by one task, each such call would
-//! have the whole task run once more for nothing: twice for every event of a stream. Not here: the connection (see `line`).
+//! A connection and the body that is read from it wake each other whenever one of them moves.
+//! Polled by one task, each such wake-up would run the whole task once more for nothing: twice for
+//! every event of a stream. See `http1` for the connection.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Nobody drives: whoever did last is woken.
+/// No poll is running: a wake-up goes to the last task that polled.
 const ATTENDED: u8 = 0;
-/// Somebody drives.
+/// A poll is running.
 const DRIVEN: u8 = 1;
-/// Somebody drives, and it has rung since.
+/// A poll is running, and a wake-up came since.
 const RUNG: u8 = 2;
 
-/// How often in a row it is looked again before others get their turn.
+/// The maximum number of polls in a row before other tasks get their turn.
 const MAX_REPOLLS: usize = 4;
 
 struct WakerState {
@@ -22,7 +24,7 @@ struct WakerState {
     driver: Mutex<Waker>,
 }
 
-/// The bell of one connection.
+/// The waker of one connection.
 pub(super) struct CoalescingWaker {
     inside: Arc<WakerState>,
     waker: Waker,
@@ -37,7 +39,8 @@ impl CoalescingWaker {
         Self { waker: Waker::from(Arc::clone(&inside)), inside }
     }
 
-    /// Polls with a waker that wakes the task of `cx` only after this has returned. Polls again if it rang meanwhile.
+    /// Polls with a waker that wakes the task of `cx` only after this has returned. Polls again if
+    /// a wake-up came meanwhile.
     pub(super) fn poll_with<T>(
         &self,
         cx: &mut Context<'_>,
@@ -92,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Rings as often as given, each time it is polled, and keeps the waker.
+    /// Wakes as often as given, each time it is polled, and keeps the waker.
     fn poll(bell: &CoalescingWaker, task: &Arc<Task>, rings: usize) -> (Poll<()>, usize, Waker) {
         let (mut polls, mut kept) = (0, None);
         let polled = bell.poll_with(&mut Context::from_waker(&Waker::from(task.clone())), |cx| {

@@ -1,6 +1,6 @@
-//! Opening a connection: resolve, judge, connect, TLS.
+//! Opens a connection: resolve, check, connect, TLS.
 //!
-//! No proxy settings are read from the environment. The caller puts the connect timeout around it.
+//! No proxy settings are read from the environment. The caller adds the connect timeout.
 
 use std::future::Future;
 use std::io;
@@ -24,12 +24,12 @@ use super::io::MaybeTlsStream;
 use super::upstream::UpstreamInner;
 use crate::config::Host;
 
-/// Head start of each address before the next is tried as well.
+/// The head start of each address before the next is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
-/// Most addresses of a name that are tried.
+/// The maximum number of addresses of a name that are tried.
 const ADDRESSES: usize = 8;
 
-/// A new connection, by the protocol that was agreed on.
+/// A new connection, by the negotiated protocol.
 pub(super) enum NewConnection {
     /// HTTP/1.1, for one request at a time.
     Line(Box<Http1Connection>),
@@ -53,8 +53,8 @@ pub(super) async fn line(
     Http1Connection::start(wire, limits).await.map_err(TransportError::Unsent)
 }
 
-/// Opens a connection by whichever protocol the agent prefers. Must run on the runtime of `background`, because a
-/// shared connection is driven there.
+/// Opens a connection by the protocol that the agent prefers. Must run on the runtime of
+/// `background`, because a shared connection is driven there.
 pub(super) async fn either(
     place: &UpstreamInner,
     limits: ClientLimits,
@@ -84,7 +84,7 @@ pub(super) async fn either(
 }
 
 async fn connect(place: &UpstreamInner, descriptors: RawFd) -> Result<TcpStream, TransportError> {
-    // These and no others: another look at the name could lead elsewhere.
+    // These and no others: another resolution of the name could lead elsewhere.
     let addresses = addresses((&place.host, place.port), &place.policy).await?;
     let stream = race(addresses).await.map_err(not_connected)?;
     if stream.as_raw_fd() >= descriptors {
@@ -104,19 +104,20 @@ fn not_connected(error: io::Error) -> TransportError {
     }
 }
 
-/// Says whether a place of somebody else's choice may be called under a policy, by all that its name resolves to now. Connects to
-/// nothing.
+/// Checks that a URL of another party may be called under a policy, by all addresses that its name
+/// resolves to now. Connects to nothing.
 ///
 /// # Errors
 ///
-/// [`TransportError::Refused`] if it may not, [`TransportError::BadUri`] or [`TransportError::Resolve`] if that cannot be said.
+/// [`TransportError::Refused`] if it may not, [`TransportError::BadUri`] or
+/// [`TransportError::Resolve`] if that is unknown.
 pub async fn filter_addresses(uri: &Uri, policy: &AddressPolicy) -> Result<(), TransportError> {
     let (host, port) = host_of(uri)?;
     let found = addresses((&host, port), policy).await?;
     if found.is_empty() { Err(TransportError::BadUri("the name has no address")) } else { Ok(()) }
 }
 
-/// The host and the port that a place of somebody else's choice names, without looking where the name leads.
+/// Returns the host and the port of a URL of another party, without resolving the name.
 ///
 /// # Errors
 ///
@@ -136,7 +137,7 @@ pub fn host_of(uri: &Uri) -> Result<(Host, u16), TransportError> {
     Ok((host, authority.port_u16().unwrap_or(port)))
 }
 
-/// The addresses of a host that may be connected to, as its name resolves now.
+/// Returns the addresses of a host that may be connected to, as its name resolves now.
 async fn addresses(
     (host, port): (&Host, u16),
     policy: &AddressPolicy,
@@ -152,7 +153,7 @@ async fn addresses(
     policy.check(host, addresses)
 }
 
-/// The first connection that any of the addresses gives; each has a head start before the next.
+/// Returns the first connection to any of the addresses; each has a head start before the next.
 async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut waiting = addresses.into_iter();
     let mut attempts = Vec::new();
@@ -211,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_address_only_delays_the_next() {
-        // A full backlog: the kernel answers no more handshakes.
+        // A full backlog: the kernel completes no more handshakes.
         let silent = tokio::net::TcpSocket::new_v4().unwrap();
         silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let silent = silent.listen(1).unwrap();

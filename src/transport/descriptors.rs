@@ -1,17 +1,18 @@
-//! Shares out the file descriptors of the process: clients and agents leave some to the admin
+//! The shares of the file descriptors of the process: clients and agents leave some to the admin
 //! listener.
 //!
-//! Counts nothing: a new descriptor gets the lowest free number (POSIX), so that its number says
+//! Counts nothing: a new descriptor gets the lowest free number (POSIX), so that its number shows
 //! how many are in use.
 
 use std::os::fd::RawFd;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Most descriptors that only the admin listener, files and lookups of names may take.
+/// The maximum number of descriptors that only the admin listener, files and name resolution may
+/// take.
 const KEPT: u64 = 64;
 
-/// How many files the process may have open, and who may take them.
+/// The limit of open files of the process, and its shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileDescriptorBudget {
     /// The limit; a descriptor's number is below it.
@@ -19,38 +20,39 @@ pub struct FileDescriptorBudget {
 }
 
 impl FileDescriptorBudget {
-    /// The limit of the process (`RLIMIT_NOFILE`) as it is now.
+    /// Returns the limit of the process (`RLIMIT_NOFILE`) as it is now.
     #[must_use]
     pub fn of_process() -> Self {
         Self { limit: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft) }
     }
 
-    /// The same, after the limit was raised as far as the process itself may.
+    /// Returns the same, after the limit was raised as far as the process itself may.
     #[must_use]
     pub fn raised() -> Self {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, u64::MAX));
         if soft < hard
             && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
         {
-            tracing::debug!(%error, "cannot raise limit of open files");
+            tracing::debug!(%error, "failed to raise limit of open files");
         }
         Self::of_process()
     }
 
-    /// The number at which connections to agents end.
+    /// Returns the number at which connections to agents end.
     #[must_use]
     pub fn for_agents(self) -> RawFd {
         number(self.limit - (self.limit / 4).min(KEPT))
     }
 
-    /// The number at which connections of clients end: a quarter is left for what their calls need.
+    /// Returns the number at which connections of clients end: a quarter is left for what their
+    /// calls need.
     #[must_use]
     pub fn for_clients(self) -> RawFd {
         number(self.limit - (self.limit / 4).min(KEPT) - self.limit / 4)
     }
 }
 
-/// A number of descriptors as one of them, at least one.
+/// Converts a number of descriptors to a descriptor, at least one.
 fn number(count: u64) -> RawFd {
     RawFd::try_from(count).unwrap_or(RawFd::MAX).max(1)
 }

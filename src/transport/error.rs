@@ -1,6 +1,6 @@
-//! Every way an HTTP exchange with an agent can fail, and whether the agent may have seen the request.
+//! The errors of an HTTP exchange with an agent, with the delivery state of the request.
 //!
-//! Not here: what a client is told about it (`fault`), retries (nothing in the gateway resends a message).
+//! See `fault` for the texts for clients. No message is ever resent by the gateway.
 
 use std::error::Error as _;
 use std::io;
@@ -9,18 +9,18 @@ use super::address_policy::AddressClass;
 use super::io::BudgetSpentError;
 use crate::quota::NoRoomError;
 
-/// Whether any byte of the request was handed to the network.
+/// The delivery state of a request.
 ///
-/// Only after [`Sent::No`] may a caller send the same message again.
+/// Only after [`DeliveryState::No`] may a caller send the same message again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// It is proven that the agent saw nothing of the request.
+    /// Proven: the agent received nothing of the request.
     No,
     /// The agent may have seen the request, and may have acted on it.
     Maybe,
 }
 
-/// Why an exchange with an agent failed.
+/// The failure of an exchange with an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The request cannot be sent to this target. The gateway's configuration or code is at fault.
@@ -29,20 +29,21 @@ pub enum TransportError {
     /// The agent's host name has no address.
     #[error("host name does not resolve: {0}")]
     Resolve(#[source] io::Error),
-    /// The host has addresses, and none that may be called, because of who named it (see [`Policy`](super::Policy)).
+    /// The host has addresses, and none that may be called, because of the party that named it (see
+    /// [`AddressPolicy`](super::AddressPolicy)).
     #[error("{host} is {class}, where that name may not lead; if it is right, {remedy}")]
     Refused {
-        /// The host, as it was written.
+        /// The host, as written.
         host: String,
-        /// What the first such address is.
+        /// The class of the first such address.
         class: AddressClass,
-        /// What the operator can do about it.
+        /// The remedy for the operator.
         remedy: &'static str,
     },
     /// No address of the agent accepted a connection.
     #[error("connection refused or unreachable: {0}")]
     Connect(#[source] io::Error),
-    /// The process may not open another connection: it has as many open files as it may.
+    /// The process may not open another connection: the limit of open files is reached.
     #[error("no room for another connection (limit of open files)")]
     OpenFiles,
     /// Resolving, connecting and the TLS handshake together took too long.
@@ -54,7 +55,7 @@ pub enum TransportError {
     /// The request was written and no response header came in time.
     #[error("no response in time")]
     FirstByteTimeout,
-    /// The body fell silent for too long.
+    /// No byte of the body came for too long.
     #[error("response fell silent")]
     IdleTimeout,
     /// The whole exchange took too long.
@@ -69,7 +70,7 @@ pub enum TransportError {
     /// The body ended before its announced end, or is read again after it failed.
     #[error("response ended early")]
     Truncated,
-    /// The response is HTTP that the gateway never asked for.
+    /// The response is HTTP that the gateway never requested.
     #[error("unasked response: {0}")]
     Unasked(&'static str),
     /// The body is compressed or otherwise encoded, which the request forbade.
@@ -78,13 +79,13 @@ pub enum TransportError {
     /// The response header is longer, or has more lines, than the gateway reads.
     #[error("response header too large")]
     HeaderTooLarge,
-    /// The body is longer than the caller reads.
+    /// The body is longer than the limit of the caller.
     #[error("response body over {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The body comes in so many small pieces that reading it costs more than it is worth.
+    /// The body comes in so many small chunks that reading it costs too much.
     #[error("response body in too many pieces")]
     TooManyPieces,
     /// There is no room to hold the body.
@@ -93,7 +94,7 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    /// Whether any byte of the request may have reached the agent.
+    /// Returns the delivery state of the request.
     #[must_use]
     pub fn sent(&self) -> DeliveryState {
         match self {
@@ -119,7 +120,7 @@ impl TransportError {
         }
     }
 
-    /// A short name for metrics and logs; one of a closed set.
+    /// Returns the label for metrics and logs; one of a closed set.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -145,7 +146,7 @@ impl TransportError {
         }
     }
 
-    /// What an error of the HTTP machine means once the request may have been written.
+    /// Converts an error of hyper, once the request may have been written.
     pub(super) fn after_sending(error: hyper::Error) -> Self {
         let of_stream = error.source().and_then(|source| source.downcast_ref::<io::Error>());
         if of_stream.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<BudgetSpentError>()) {

@@ -1,7 +1,8 @@
-//! One HTTP/1.1 connection, driven by the request that uses it.
+//! One HTTP/1.1 connection, polled by the request that uses it.
 //!
-//! No task of its own: a wake-up of another task per call is the dearest thing on the hot path. So whoever holds the
-//! line polls both halves; at rest in the pool nobody does. Not here: which line is used (`pool`), the body (`reply`).
+//! The connection has no task of its own: a wake-up of another task per call is the highest cost on
+//! the hot path. So the holder of the connection polls both halves; an idle one in the pool is not
+//! polled. See also `pool` for its choice and `response` for the body.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -28,14 +29,16 @@ const INFORMATIONAL_BYTES: usize = 64 * 1024;
 /// An open HTTP/1.1 connection.
 pub(super) struct Http1Connection {
     sender: SendRequest<OutboundBody>,
-    /// Gone once the connection has ended.
+    /// `None` once the connection has ended.
     connection: Option<Connection<TokioIo<MaybeTlsStream>, OutboundBody>>,
     budget: Arc<ReadBudget>,
-    /// Bytes that may be read before a response is known: all of its header, and what follows that in the same reads.
+    /// Bytes that may be read before a response is known: all of its header, and the bytes after it
+    /// in the same reads.
     head_bytes: usize,
-    /// The runtime whose I/O driver wakes this socket: elsewhere it would be slow, and dead when that runtime ends.
+    /// The runtime with the I/O driver that wakes this socket: elsewhere it would be slow, and dead
+    /// when that runtime ends.
     home: runtime::Id,
-    /// For whoever waits for something from this connection.
+    /// For deadlines of the request that uses this connection.
     pub(super) alarm: ReusableTimer,
     bell: CoalescingWaker,
 }
@@ -56,24 +59,25 @@ impl Http1Connection {
         Ok(Box::new(Self { sender, connection, budget, head_bytes, home, alarm, bell }))
     }
 
-    /// The runtime that this line belongs to.
+    /// Returns the runtime that this connection belongs to.
     pub(super) fn return_to_pool(&self) -> runtime::Id {
         self.home
     }
 
-    /// Whether another request can be sent now, as far as is known without looking at the socket.
+    /// Returns true if another request can be sent now, as far as is known without reading the
+    /// socket.
     pub(super) fn is_ready(&self) -> bool {
         self.connection.is_some() && self.sender.is_ready()
     }
 
-    /// Looks at the socket once: has the agent closed it, or sent what nobody asked for?
+    /// Polls the socket once: returns false if the agent has closed it, or sent unrequested bytes.
     pub(super) fn is_alive(&mut self) -> bool {
         // The next user registers its own waker.
         drive(&mut self.connection, &mut Context::from_waker(Waker::noop()));
         self.is_ready()
     }
 
-    /// Polls for something that comes by this connection, and moves bytes both ways as far as they go.
+    /// Polls for an event of this connection, and moves bytes both ways as far as possible.
     pub(super) fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -89,12 +93,12 @@ impl Http1Connection {
         })
     }
 
-    /// Sends the request and waits for the response header; `None` if that has not come at the deadline. Dropped midway or too late,
-    /// the line must be dropped too.
+    /// Sends the request and waits for the response header; `None` if that has not come at the
+    /// deadline. If this is dropped midway or too late, the connection must be dropped too.
     ///
     /// # Errors
     ///
-    /// hyper's, with the request inside if and only if nothing of it was written.
+    /// hyper's error, with the request inside if and only if nothing of it was written.
     pub(super) async fn exchange(
         &mut self,
         request: Request<OutboundBody>,
@@ -115,12 +119,13 @@ impl Http1Connection {
     }
 }
 
-/// Moves bytes both ways as far as they go.
+/// Moves bytes both ways as far as possible.
 fn drive(connection: &mut Option<Connection<TokioIo<MaybeTlsStream>, OutboundBody>>, cx: &mut Context<'_>) {
     if let Some(there) = connection
         && Pin::new(there).poll(cx).is_ready()
     {
-        // Errors reach the response or the body, whichever is waited for: dropped, it answers both.
+        // Errors reach the response or the body, depending on which is awaited: a drop resolves
+        // both.
         *connection = None;
     }
 }

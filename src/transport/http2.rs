@@ -1,6 +1,6 @@
 //! One HTTP/2 connection, shared by many requests and driven by a task in the background.
 //!
-//! Not here: which trunk is used (`pool`), the body (`reply`).
+//! See also `pool` for its choice and `response` for the body.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -26,10 +26,11 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
-/// Above this many streams another connection is opened, whatever the agent allows.
+/// The number of streams above which another connection is opened, even if the agent allows more.
 const STREAMS: usize = 200;
-/// Bytes that are read while no request hears anything; several times the window of the connection, which bounds the
-/// data among them. The rest are informational responses and frames that no request asked for.
+/// Bytes that are read while no request receives any; several times the window of the connection,
+/// which bounds the data among them. The rest are informational responses and frames that no
+/// request asked for.
 const UNHEARD_BYTES: usize = 4 * 1024 * 1024;
 
 /// An open HTTP/2 connection. Clones share it.
@@ -47,15 +48,16 @@ struct StreamCount {
     most: AtomicUsize,
 }
 
-/// One request's place on a trunk, given back on drop.
+/// The permit for one stream of a connection, released when it is dropped.
 pub(super) struct StreamPermit {
     trunk: Http2Connection,
-    /// For whoever waits for something from this stream.
+    /// For deadlines of the request on this stream.
     pub(super) alarm: ReusableTimer,
 }
 
 impl Http2Connection {
-    /// Starts HTTP/2 on a connected stream. Must run on the runtime of `background`, which drives it.
+    /// Starts HTTP/2 on a connected stream. Must run on the runtime of `background`, which drives
+    /// it.
     pub(super) async fn start(
         wire: MaybeTlsStream,
         limits: ClientLimits,
@@ -79,7 +81,7 @@ impl Http2Connection {
         Ok(Self { sender, count, budget })
     }
 
-    /// Takes a place, unless the connection has ended or is full.
+    /// Acquires a stream permit, unless the connection has ended or is full.
     pub(super) fn join(&self) -> Option<StreamPermit> {
         if !self.is_alive() {
             return None;
@@ -92,39 +94,39 @@ impl Http2Connection {
             .map(|_| StreamPermit { trunk: self.clone(), alarm: ReusableTimer::default() })
     }
 
-    /// Whether requests can still be sent.
+    /// Returns true if requests can still be sent.
     pub(super) fn is_alive(&self) -> bool {
         !self.sender.is_closed()
     }
 
-    /// Requests under way.
+    /// Returns the number of requests under way.
     pub(super) fn streams(&self) -> usize {
         self.count.open.load(Ordering::Acquire)
     }
 
-    /// Whether both are the same connection.
+    /// Returns true if both are the same connection.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.count, &other.count)
     }
 }
 
 impl StreamPermit {
-    /// The connection that this stream is on.
+    /// Returns the connection of this stream.
     pub(super) fn trunk(&self) -> &Http2Connection {
         &self.trunk
     }
 
-    /// Notes that something of the answer has reached the request.
+    /// Records that bytes of the response have reached the request.
     pub(super) fn heard(&self) {
         self.trunk.budget.set(UNHEARD_BYTES);
     }
 
-    /// Sends the request and waits for the response header; `None` if that has not come at the deadline. Dropped midway or too late,
-    /// the stream is reset.
+    /// Sends the request and waits for the response header; `None` if that has not come at the
+    /// deadline. If this is dropped midway or too late, the stream is reset.
     ///
     /// # Errors
     ///
-    /// hyper's, with the request inside if and only if nothing of it was written.
+    /// hyper's error, with the request inside if and only if nothing of it was written.
     pub(super) async fn exchange(
         &mut self,
         request: Request<OutboundBody>,
@@ -149,7 +151,7 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Runs the connection to its end and keeps the number of streams up to date, which the agent may change.
+/// Runs the connection to its end and updates the number of streams, which the agent may change.
 async fn drive(
     mut connection: http2::Connection<TokioIo<MaybeTlsStream>, OutboundBody, RuntimeExecutor>,
     count: Arc<StreamCount>,
@@ -163,7 +165,7 @@ async fn drive(
     .await;
 }
 
-/// Runs hyper's tasks on a runtime that was named, not on the one that happens to call.
+/// Runs hyper's tasks on a fixed runtime, not on that of the caller.
 #[derive(Clone)]
 struct RuntimeExecutor(Handle);
 

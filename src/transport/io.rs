@@ -1,7 +1,7 @@
 //! The byte stream under an HTTP connection: TCP, or TLS over TCP.
 //!
-//! Delegates, but for small writes, and counts bytes that are read while no answer reaches a caller.
-//! Opening is in `open`.
+//! Delegates, but for small writes, and counts bytes that are read while no response reaches a
+//! caller. See `connect` for opening.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,8 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// The most that is put together to be written in one piece, in bytes: a plain write of a usual request costs the system less than one
-/// of header and body apart. To copy much more would cost what it saves.
+/// The maximum size of slices that are joined for one write, in bytes: one plain write of a usual
+/// request costs the system less than separate writes of header and body. To copy much more would
+/// cost more than it saves.
 const COALESCE_LIMIT: usize = 2048;
 
 /// A connected byte stream.
@@ -31,24 +32,24 @@ enum InnerStream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The bytes that an agent may still send before an answer reaches a caller.
+/// The bytes that an agent may still send before a response reaches a caller.
 ///
 /// hyper skips informational responses (1xx) without end and without a bound of its own.
 #[derive(Debug)]
 pub(super) struct ReadBudget(AtomicUsize);
 
-/// The agent has sent as many bytes as it may without an answer.
+/// The error of an agent that has spent its budget without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer sent too much without an answer")]
 pub(super) struct BudgetSpentError;
 
 impl ReadBudget {
-    /// Allows this many bytes from now on.
+    /// Permits this many bytes from now on.
     pub(super) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
-    /// Allows any number of bytes: the reader of the answer has limits.
+    /// Permits any number of bytes: the reader of the response has limits.
     pub(super) fn lift(&self) {
         self.set(usize::MAX);
     }
@@ -58,19 +59,19 @@ impl ReadBudget {
         if left == usize::MAX {
             return Ok(());
         }
-        // A refill between the two accesses is lost at most once; the next answer refills again.
+        // A refill between the two accesses is lost at most once; the next response refills again.
         self.0.store(left.checked_sub(bytes).ok_or(BudgetSpentError)?, Ordering::Relaxed);
         Ok(())
     }
 }
 
 impl MaybeTlsStream {
-    /// A plain connection. Nothing limits what is read until its budget is set.
+    /// Wraps a plain connection. Reading is not limited until the budget is set.
     pub(super) fn plain(stream: TcpStream) -> Self {
         Self::of(InnerStream::Plain(stream))
     }
 
-    /// A connection over TLS.
+    /// Wraps a connection over TLS.
     pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
         Self::of(InnerStream::Tls(Box::new(stream)))
     }
@@ -79,13 +80,13 @@ impl MaybeTlsStream {
         Self { stream, budget: Arc::new(ReadBudget(AtomicUsize::new(usize::MAX))) }
     }
 
-    /// The budget of this connection.
+    /// Returns the budget of this connection.
     pub(super) fn budget(&self) -> Arc<ReadBudget> {
         self.budget.clone()
     }
 }
 
-/// The slices in one piece, if they are small; `None` if they are not.
+/// Returns the slices in one piece, if they are small; `None` if they are not.
 fn coalesce<'a>(slices: &[IoSlice<'_>], room: &'a mut [u8; COALESCE_LIMIT]) -> Option<&'a [u8]> {
     if slices.iter().map(|slice| slice.len()).sum::<usize>() > COALESCE_LIMIT {
         return None;

@@ -1,10 +1,11 @@
 //! The one HTTP client, for every call that the gateway makes.
 //!
-//! Small on purpose: hyper's connections and a pool of our own per [`Target`], so that credentials never mix and so
-//! that an HTTP/1.1 connection is driven by the request that uses it. A message is never sent twice: another connection
-//! is tried only when hyper proves that nothing was written. No redirects, no proxies, no decompression. Each target carries a
-//! [`Policy`]: whoever makes one says who named the place, and so which addresses it may lead to.
-//! Not here: what is sent (`agents`, `auth`), retries, breakers.
+//! Small on purpose: hyper's connections and a pool of our own per [`Upstream`], so that
+//! credentials never mix and so that an HTTP/1.1 connection is polled by the request that uses it.
+//! A message is never sent twice: another connection is tried only when hyper proves that nothing
+//! was written. No redirects, no proxies, no decompression. Each upstream has an [`AddressPolicy`]:
+//! its creator states the party that named the URL, and so the addresses it may lead to. Out of
+//! scope: the messages (`agents`, `auth`), retries, breakers.
 
 mod address_policy;
 mod chain;
@@ -50,10 +51,10 @@ use crate::alarm::after;
 use crate::telemetry::outbound::OutboundMetrics;
 use http2::StreamPermit;
 
-/// A line that rested longer may have been closed without this runtime having heard of it yet.
+/// The idle time after which a connection may have been closed without this runtime having noticed.
 const STALE_AFTER: Duration = Duration::from_millis(5);
 
-/// What the client reads at most, on every connection.
+/// The limits on reading, for every connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLimits {
     /// Bytes of a response header.
@@ -62,7 +63,7 @@ pub struct ClientLimits {
     pub header_lines: usize,
     /// Bytes that an HTTP/1.1 connection buffers; it starts at 8 KiB and grows with the traffic.
     pub read_buffer: usize,
-    /// The number of a descriptor at which connections end: those from here on are kept for others.
+    /// The number of a descriptor at which connections end: those from here on are reserved.
     pub descriptors: RawFd,
 }
 
@@ -85,16 +86,16 @@ struct ClientShared {
     refusals: OnceLock<OutboundMetrics>,
 }
 
-/// A request that failed on one connection: may it go to another?
+/// A request that failed on one connection, with the permission to use another.
 enum ExchangeFailure {
-    /// Nothing was written: here it is again.
+    /// Nothing was written: the request itself.
     Unsent(Box<Request<OutboundBody>>, hyper::Error),
     /// It may have been written.
     Final(TransportError),
 }
 
 impl HttpClient {
-    /// Makes a client. Spawns nothing and needs no runtime.
+    /// Creates a client. Spawns nothing and needs no runtime.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Self {
         let shared = ClientShared {
@@ -106,12 +107,14 @@ impl HttpClient {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Counts the places that are not called (see [`Policy`]) there. Only the first call counts.
+    /// Counts the addresses that are not called (see [`AddressPolicy`]) there. Only the first call
+    /// counts.
     pub fn count_refusals(&self, refusals: OutboundMetrics) {
         self.shared.refusals.get_or_init(|| refusals);
     }
 
-    /// Names the runtime that drives shared (HTTP/2) connections. Until then only HTTP/1.1 is offered.
+    /// Sets the runtime that drives shared (HTTP/2) connections. Until then only HTTP/1.1 is
+    /// offered.
     ///
     /// It must outlive every runtime that sends. Only the first call counts.
     pub fn attach(&self, background: Handle) {
@@ -120,12 +123,14 @@ impl HttpClient {
 
     /// Sends a request and waits for the response header.
     ///
-    /// The request's URI needs only path and query; host, framing and connection headers are the target's. A target
-    /// is used with one client. Dropping the wait closes the connection, or resets the stream.
+    /// The request's URI needs only path and query; host, framing and connection headers are the
+    /// upstream's. An upstream is used with one client. Dropping the future closes the connection,
+    /// or resets the stream.
     ///
     /// # Errors
     ///
-    /// [`TransportError`]; [`TransportError::sent`] tells whether the agent may have seen the request.
+    /// [`TransportError`]; [`TransportError::sent`] tells if the agent may have received the
+    /// request.
     pub async fn send(&self, target: &Upstream, request: Request<Bytes>) -> Result<Response, TransportError> {
         let begun = Instant::now();
         let give_up = after(begun, target.timeouts.total);
@@ -141,7 +146,7 @@ impl HttpClient {
                 Err(ExchangeFailure::Unsent(_, error)) if fresh => return Err(TransportError::Unsent(error)),
                 Err(ExchangeFailure::Unsent(back, _)) => request = back,
             }
-            // Twice at most: on a resting connection, then on a new one.
+            // Twice at most: on an idle connection, then on a new one.
             (fresh, now) = (true, Instant::now());
         }
     }
@@ -152,8 +157,8 @@ impl HttpClient {
         }
     }
 
-    /// Closes connections that have rested too long at `now` or that the agent has closed. To be called every few
-    /// seconds.
+    /// Closes connections that have been idle too long at `now` or that the agent has closed. To be
+    /// called every few seconds.
     pub fn sweep(&self, now: std::time::Instant) {
         let mut places = Vec::new();
         self.upstreams().retain(|place| place.upgrade().map(|place| places.push(place)).is_some());
@@ -162,7 +167,7 @@ impl HttpClient {
         }
     }
 
-    /// Connections that are open and serve no request.
+    /// Returns the number of connections that are open and serve no request.
     #[must_use]
     pub fn idle_connections(&self) -> usize {
         let places: Vec<Arc<UpstreamInner>> = self.upstreams().iter().filter_map(Weak::upgrade).collect();
@@ -221,7 +226,8 @@ impl HttpClient {
         }
     }
 
-    /// Finds or opens what carries the next request, and says since when it is there.
+    /// Finds or opens the connection for the next request, and returns the time since which it is
+    /// available.
     async fn connection(
         &self,
         target: &Upstream,
@@ -229,7 +235,7 @@ impl HttpClient {
         give_up: Instant,
     ) -> Result<(ConnectionHandle, Instant), TransportError> {
         let place = &target.place;
-        // The clock is read again only where there was something to wait for.
+        // The clock is read again only after a wait.
         if let Some(stream) = place.pool.join() {
             return Ok((ConnectionHandle::Stream(stream), now));
         }
@@ -261,7 +267,7 @@ impl HttpClient {
         way
     }
 
-    /// Opens a connection on the background runtime, where it lives if it is shared.
+    /// Opens a connection on the background runtime, which drives it if it is shared.
     async fn open_shared(
         &self,
         place: &Arc<UpstreamInner>,
@@ -287,7 +293,7 @@ impl HttpClient {
         }
     }
 
-    /// Remembers a pool for sweeping.
+    /// Registers a pool for sweeping.
     fn know(&self, place: &Arc<UpstreamInner>) {
         if !place.pool.known.swap(true, std::sync::atomic::Ordering::Relaxed) {
             self.upstreams().push(Arc::downgrade(place));
@@ -299,7 +305,7 @@ impl HttpClient {
     }
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted once its result is not awaited any more.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -308,7 +314,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// The line that was used last here and still lives.
+/// Returns the most recently used idle connection of this runtime that is still alive.
 async fn idle_connection(pool: &ConnectionPool, now: Instant) -> Option<Box<Http1Connection>> {
     let home = Handle::current().id();
     while let Some(IdleConnection { mut line, rested }) = pool.take_idle(home, now.into_std()) {
@@ -316,10 +322,11 @@ async fn idle_connection(pool: &ConnectionPool, now: Instant) -> Option<Box<Http
             continue;
         }
         let is_alive = if rested < STALE_AFTER {
-            // The exchange looks first too, and gives the request back if nothing of it was written.
+            // The exchange polls first too, and returns the request if nothing of it was written.
             line.is_ready()
         } else {
-            // Lets the runtime look at its sockets: it may not have seen yet that the agent closed this one.
+            // Lets the runtime poll its sockets: it may not have noticed yet that the agent closed
+            // this one.
             tokio::task::yield_now().await;
             line.is_alive()
         };

@@ -1,11 +1,11 @@
-//! A bound on the number of pieces that a body comes in: each costs CPU, however few bytes it has.
+//! A bound on the number of chunks that a body comes in: each costs CPU, however few bytes it has.
 
-/// Pieces that any body may have.
+/// The number of chunks that any body may have.
 const FREE_PIECES: usize = 16 * 1024;
-/// Bytes that allow one piece more.
+/// Bytes that permit one chunk more.
 const BYTES_PER_PIECE: usize = 64;
 
-/// The pieces of one body so far.
+/// The chunks of one body so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BodyPieces {
     count: usize,
@@ -13,7 +13,7 @@ pub struct BodyPieces {
 }
 
 impl BodyPieces {
-    /// Counts a piece of this many bytes. Returns whether there may be so many.
+    /// Counts a chunk of this many bytes. Returns false once there are too many.
     #[must_use]
     pub fn add(&mut self, bytes: usize) -> bool {
         self.count = self.count.saturating_add(1);
@@ -21,7 +21,7 @@ impl BodyPieces {
         self.count <= FREE_PIECES.saturating_add(self.bytes / BYTES_PER_PIECE)
     }
 
-    /// Bytes of all pieces.
+    /// Returns the bytes of all chunks.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

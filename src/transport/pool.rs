@@ -1,7 +1,7 @@
-//! The connections of one target that rest or are shared.
+//! The idle and the shared connections of one upstream.
 //!
-//! A resting HTTP/1.1 line is not polled by anybody; it is looked at when it is taken and when the pool is swept.
-//! Not here: opening.
+//! An idle HTTP/1.1 connection is not polled; its state is checked when it is taken and when the
+//! pool is swept. See `connect` for opening.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,18 +13,20 @@ use tokio::sync::Semaphore;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamPermit};
 
-/// Most HTTP/2 connections that one target shares; those above it serve one request.
+/// The maximum number of HTTP/2 connections that one upstream shares; those above it serve one
+/// request.
 const TRUNKS: usize = 16;
 
-/// The connections of one target.
+/// The connections of one upstream.
 pub(super) struct ConnectionPool {
     inside: Mutex<PoolState>,
     max_idle: usize,
     idle_for: Duration,
-    /// One opening at a time while HTTP/2 is possible, or a burst would open a connection per request.
+    /// One opening at a time while HTTP/2 is possible, or a burst would open a connection per
+    /// request.
     pub(super) opening: Semaphore,
     http1_only: AtomicBool,
-    /// Whether the client knows this pool and sweeps it.
+    /// True if the client has registered this pool and sweeps it.
     pub(super) known: AtomicBool,
 }
 
@@ -45,7 +47,7 @@ struct PoolShared {
     unused_since: Option<Instant>,
 }
 
-/// A line that was resting, and for how long.
+/// A connection that was idle, and its idle time.
 pub(super) struct IdleConnection {
     pub(super) line: Box<Http1Connection>,
     pub(super) rested: Duration,
@@ -63,7 +65,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Takes the line that was used last on this runtime, whether it still lives or not. It has rested until `now`.
+    /// Takes the most recently used connection of this runtime, alive or not. It was idle until
+    /// `now`.
     pub(super) fn take_idle(&self, home: runtime::Id, now: Instant) -> Option<IdleConnection> {
         let resting = {
             let mut inside = self.lock();
@@ -73,12 +76,12 @@ impl ConnectionPool {
         Some(IdleConnection { line: resting.line, rested: now.saturating_duration_since(resting.since) })
     }
 
-    /// How long a connection may rest.
+    /// Returns the maximum idle time of a connection.
     pub(super) fn idle_for(&self) -> Duration {
         self.idle_for
     }
 
-    /// Puts a line to rest; the oldest makes room.
+    /// Adds an idle connection; the oldest is evicted if the pool is full.
     pub(super) fn put_idle(&self, line: Box<Http1Connection>) {
         let resting = IdleList { line, since: Instant::now() };
         // Dropping closes a socket: not under the lock.
@@ -90,7 +93,7 @@ impl ConnectionPool {
         drop(surplus);
     }
 
-    /// Takes a place on a shared connection that has one.
+    /// Acquires a permit for a stream on a shared connection that has one.
     pub(super) fn join(&self) -> Option<StreamPermit> {
         let mut inside = self.lock();
         inside.trunks.iter_mut().find_map(|shared| {
@@ -114,24 +117,25 @@ impl ConnectionPool {
         drop(surplus);
     }
 
-    /// No longer offers this connection.
+    /// Removes this connection from the pool.
     pub(super) fn forget(&self, trunk: &Http2Connection) {
         let forgotten: Vec<PoolShared> =
             self.lock().trunks.extract_if(.., |shared| shared.trunk.is(trunk)).collect();
         drop(forgotten);
     }
 
-    /// Whether the agent has chosen HTTP/1.1 where it could have chosen HTTP/2.
+    /// Returns true if the agent has chosen HTTP/1.1 although HTTP/2 was offered.
     pub(super) fn is_http1_only(&self) -> bool {
         self.http1_only.load(Ordering::Acquire)
     }
 
-    /// Remembers that the agent has chosen HTTP/1.1.
+    /// Records that the agent has chosen HTTP/1.1.
     pub(super) fn set_http1_only(&self) {
         self.http1_only.store(true, Ordering::Release);
     }
 
-    /// Closes what has rested too long at `now`, and what the agent has closed.
+    /// Closes connections that have been idle too long at `now`, and those that the agent has
+    /// closed.
     pub(super) fn sweep(&self, now: Instant) {
         let idle_for = self.idle_for;
         let (lines, trunks): (Vec<IdleList>, Vec<PoolShared>) = {
@@ -147,7 +151,7 @@ impl ConnectionPool {
         drop((lines, trunks));
     }
 
-    /// Connections open and not in use.
+    /// Returns the number of connections that are open and not in use.
     pub(super) fn idle(&self) -> usize {
         let inside = self.lock();
         inside.lines.len() + inside.trunks.iter().filter(|shared| shared.trunk.streams() == 0).count()

@@ -1,7 +1,7 @@
-//! A response whose header has come and whose body is still being read.
+//! A response after its header was received, while its body is still being read.
 //!
-//! Read to its end, its connection goes back to the pool; dropped before, the connection is closed (HTTP/2: the stream
-//! is reset). Not here: what the body means.
+//! Once the body is read to its end, its connection goes back to the pool; dropped before, the
+//! connection is closed (HTTP/2: the stream is reset).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -21,7 +21,7 @@ use super::upstream::Upstream;
 use crate::alarm::after;
 use crate::quota::{AnswerRoom, NoRoomError};
 
-/// A response of an agent. Small: it is handed on from layer to layer.
+/// A response of an agent. Small: it is moved from layer to layer.
 pub struct Response {
     inside: Box<BodyState>,
 }
@@ -31,27 +31,28 @@ struct BodyState {
     body: Incoming,
     way: ConnectionHandle,
     target: Upstream,
-    /// Since when there has been nothing to read. The clock is not asked about what is there already.
+    /// The time since which there has been nothing to read. The clock is not read while bytes are
+    /// available.
     silent_since: Option<Instant>,
     give_up: Instant,
     /// Polls so far, for the deadline: a peer that always has more to read ends there too.
     polls: u32,
-    /// Only kept, while the body is read.
+    /// Only held, while the body is read.
     held: Option<Box<dyn Send + Sync>>,
 }
 
-/// After so many polls the clock is read although there is something to read.
+/// The number of polls after which the clock is read although there are bytes to read.
 const POLLS_PER_LOOK: u32 = 64;
 
-/// What carries the body.
+/// The connection of the body.
 pub(super) enum ConnectionHandle {
     /// An HTTP/1.1 connection of our own.
     Line(Box<Http1Connection>),
     /// A stream of a shared HTTP/2 connection.
     Stream(StreamPermit),
-    /// Nothing any more: the body has been read to its end.
+    /// None any more: the body has been read to its end.
     Ended,
-    /// Nothing any more: the body failed.
+    /// None any more: the body failed.
     Failed,
 }
 
@@ -75,7 +76,8 @@ impl Response {
         Ok(reply)
     }
 
-    /// The same, and `what` lives until the body has been read, or this is dropped.
+    /// Returns the response, with `what` attached until the body has been read, or the response is
+    /// dropped.
     #[must_use]
     pub fn holding(mut self, what: impl Send + Sync + 'static) -> Self {
         if !self.is_over() {
@@ -84,41 +86,42 @@ impl Response {
         self
     }
 
-    /// The status as the agent sent it: redirects are not followed.
+    /// Returns the status as the agent sent it: redirects are not followed.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.inside.head.status
     }
 
-    /// The header of the response. Nothing of it may reach a client unless it is on a list.
+    /// Returns the header of the response. Nothing of it may reach a client unless it is on a list.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         &self.inside.head.headers
     }
 
-    /// The protocol that carried the response.
+    /// Returns the protocol version of the response.
     #[must_use]
     pub fn version(&self) -> Version {
         self.inside.head.version
     }
 
-    /// Whether the body has been read to its end.
+    /// Returns true if the body has been read to its end.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(self.inside.way, ConnectionHandle::Ended)
     }
 
-    /// Waits for the next piece of the body; `None` after the last.
+    /// Waits for the next chunk of the body; `None` after the last.
     ///
-    /// Cancel-safe: a dropped wait loses no byte, and the silence is measured from when all that had come was read, not from the
-    /// call.
-    /// An end that the agent did not announce is an error, never `None` (except for a plain-text HTTP/1.0 style body
-    /// without any length, which cannot be told apart).
+    /// Cancel-safe: a dropped future loses no byte, and the silence is measured from the moment
+    /// when all received bytes were read, not from the call. An end that the agent did not announce
+    /// is an error, never `None` (except for a plain-text HTTP/1.0 style body without any length,
+    /// which is indistinguishable).
     ///
     /// # Errors
     ///
-    /// [`TransportError::IdleTimeout`], [`TransportError::TotalTimeout`], [`TransportError::Broken`] or
-    /// [`TransportError::Truncated`]. The connection is closed then, and later calls fail too.
+    /// [`TransportError::IdleTimeout`], [`TransportError::TotalTimeout`],
+    /// [`TransportError::Broken`] or [`TransportError::Truncated`]. The connection is closed then,
+    /// and later calls fail too.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
         match self.inside.way {
             ConnectionHandle::Ended => return Ok(None),
@@ -160,17 +163,19 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// [`TransportError::TooLarge`] as soon as the body is, or says that it will be, over `limit` bytes;
-    /// [`TransportError::TooManyPieces`]; otherwise as [`Reply::chunk`]. The connection is closed then.
+    /// [`TransportError::TooLarge`] as soon as the body is, or is announced as, over `limit` bytes;
+    /// [`TransportError::TooManyPieces`]; otherwise as [`Response::chunk`]. The connection is
+    /// closed then.
     pub async fn collect(&mut self, limit: usize) -> Result<Bytes, TransportError> {
         self.gather(limit, |_| Ok(())).await
     }
 
-    /// The same for the room of an answer: its bytes are counted before they are held, those that are announced at once.
+    /// Reads the whole body into the room of a response: its bytes are counted before they are
+    /// held, announced ones at once.
     ///
     /// # Errors
     ///
-    /// As [`Reply::collect`], and [`TransportError::NoRoom`].
+    /// As [`Response::collect`], and [`TransportError::NoRoom`].
     pub async fn collect_in(&mut self, room: &mut AnswerRoom) -> Result<Bytes, TransportError> {
         self.gather(room.limit, |bytes| room.permit.set(bytes)).await
     }
@@ -187,7 +192,7 @@ impl Response {
         }
         let announced = usize::try_from(announced).unwrap_or(limit);
         self.counted(count(announced))?;
-        // Nearly every body comes in one piece, which is handed on without a copy.
+        // Nearly every body comes in one chunk, which is returned without a copy.
         let mut pieces = BodyPieces::default();
         let Some(first) = self.next_chunk(&mut pieces, limit).await? else { return Ok(Bytes::new()) };
         let Some(second) = self.next_chunk(&mut pieces, limit).await? else { return Ok(first) };
@@ -203,7 +208,7 @@ impl Response {
         Ok(whole.freeze())
     }
 
-    /// Closes the connection if there is no room for what it brings.
+    /// Closes the connection if there is no room for its bytes.
     fn counted(&mut self, counted: Result<(), NoRoomError>) -> Result<(), TransportError> {
         counted.map_err(|error| {
             self.fail();
@@ -211,7 +216,7 @@ impl Response {
         })
     }
 
-    /// The next piece of a body of at most `limit` bytes.
+    /// Returns the next chunk of a body of at most `limit` bytes.
     async fn next_chunk(
         &mut self,
         pieces: &mut BodyPieces,
@@ -237,7 +242,8 @@ impl Response {
         };
         match frame.into_data() {
             Ok(data) if !data.is_empty() => Poll::Ready(Some(Ok(data))),
-            // Trailers carry nothing that A2A knows. The deadlines are looked at before the next frame.
+            // Trailers carry nothing that A2A knows. The deadlines are checked before the next
+            // frame.
             Ok(_) | Err(_) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -245,14 +251,14 @@ impl Response {
         }
     }
 
-    /// Whether the exchange has taken too long, looked at now and then.
+    /// Returns true if the exchange has taken too long, checked every few polls.
     fn is_overdue(&mut self) -> bool {
         let BodyState { polls, give_up, .. } = &mut *self.inside;
         *polls = polls.wrapping_add(1);
         polls.is_multiple_of(POLLS_PER_LOOK) && Instant::now() >= *give_up
     }
 
-    /// Notes that a piece has been read.
+    /// Records that a chunk has been read.
     fn heard(&mut self) {
         self.inside.silent_since = None;
         if let ConnectionHandle::Stream(stream) = &self.inside.way {
@@ -260,7 +266,7 @@ impl Response {
         }
     }
 
-    /// No longer offers a shared connection on which an answer did not come in time.
+    /// Removes a shared connection on which a response did not come in time from the pool.
     fn retire(&self) {
         if let ConnectionHandle::Stream(stream) = &self.inside.way {
             self.inside.target.place.pool.forget(stream.trunk());
@@ -277,7 +283,7 @@ impl Response {
         }
     }
 
-    /// Ready once the next piece is too late.
+    /// Returns ready once the next chunk is too late.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.inside.silent_since.get_or_insert_with(Instant::now);
         let deadline = self.deadline();
@@ -288,13 +294,14 @@ impl Response {
         }
     }
 
-    /// Until when the next piece is waited for.
+    /// Returns the deadline of the next chunk.
     fn deadline(&self) -> Instant {
         let BodyState { silent_since, target, give_up, .. } = &*self.inside;
         silent_since.map_or(*give_up, |since| after(since, target.timeouts.idle).min(*give_up))
     }
 
-    /// Whether a body that says it is over was in fact cut: an HTTP/2 stream can be reset "without error".
+    /// Returns true if a body that seems complete was in fact cut: an HTTP/2 stream can be reset
+    /// "without error".
     fn is_cut(&self) -> bool {
         matches!(self.inside.way, ConnectionHandle::Stream(_)) && !self.inside.body.is_end_stream()
     }
@@ -304,7 +311,7 @@ impl Response {
         (self.inside.way, self.inside.held) = (ConnectionHandle::Failed, None);
     }
 
-    /// Gives the connection back.
+    /// Returns the connection to the pool.
     fn finish(&mut self) {
         self.inside.held = None;
         let is_certain = has_one_end(&self.inside.head.headers);
@@ -318,7 +325,8 @@ impl Response {
     }
 }
 
-/// Returns true unless the response says in two ways where it ends: what follows it might be read as another one (RFC 9112 §6.3).
+/// Returns true unless the response states its end in two ways: bytes after it might be read as
+/// another response (RFC 9112 §6.3).
 fn has_one_end(headers: &HeaderMap) -> bool {
     !(headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING))
 }

@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::chain::ServerVerifier;
 
-/// Why no TLS client configuration could be made.
+/// The reason for which no TLS client configuration could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsConfigError {
     /// The system has no certificate authorities, or they cannot be read.
@@ -31,15 +31,16 @@ pub enum TlsConfigError {
     Provider(#[source] rustls::Error),
 }
 
-/// Makes the TLS side of a target.
+/// Creates the TLS configuration of an upstream.
 ///
-/// Trusts the certificate authorities in `authorities` and no others, or the system's when it is `None` (they are
-/// read once per process). With `identity` (chain and key) the gateway proves itself by that certificate. Sessions
-/// are resumed; make one configuration per identity, so that none is resumed under another.
+/// Trusts the certificate authorities in `authorities` and no others, or the system's if it is
+/// `None` (they are read once per process). With `identity` (chain and key) the gateway
+/// authenticates by that certificate. Sessions are resumed; create one configuration per identity,
+/// so that none is resumed under another.
 ///
 /// # Errors
 ///
-/// [`TrustProblem`] names what cannot be used.
+/// [`TlsConfigError`] names the unusable part.
 pub fn client_config(
     authorities: Option<&[CertificateDer<'_>]>,
     identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -50,7 +51,7 @@ pub fn client_config(
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
-    // It can lack nothing but roots.
+    // Only roots can be missing.
     let verifier = ServerVerifier(verifier.map_err(|_| TlsConfigError::NoAuthority)?);
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
@@ -79,7 +80,8 @@ fn system() -> Result<Arc<RootCertStore>, TlsConfigError> {
 fn load_system() -> Result<Arc<RootCertStore>, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Systems ship odd certificates; those that cannot be parsed are left out, as every TLS library does.
+    // Systems ship odd certificates; those that cannot be parsed are skipped, as every TLS library
+    // does.
     let (usable, _) = roots.add_parsable_certificates(found.certs);
     if usable > 0 {
         return Ok(Arc::new(roots));

@@ -1,7 +1,9 @@
-//! Where requests go: one origin, reached with one credential, and the connections opened for it.
+//! The upstream of requests: one origin, reached with one credential, and the connections opened
+//! for it.
 //!
-//! A target owns its pool. So connections opened with one credential are never used for another, and a new credential
-//! (a new target) never finds old connections. Not here: the credentials that are headers (the caller adds them).
+//! An upstream owns its pool. So connections opened with one credential are never used for another,
+//! and a new credential (a new upstream) never finds old connections. Credentials in headers are
+//! added by the caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,14 +25,14 @@ use crate::config::{FRAMING, Host};
 /// The body of every request: whole, in memory.
 pub(super) type OutboundBody = Full<Bytes>;
 
-/// How long each part of an exchange may take.
+/// The time limits of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExchangeTimeouts {
     /// For a new connection: resolving, connecting and the TLS handshake together.
     pub connect: Duration,
     /// From the moment the request is handed to the connection to its response header.
     pub first_byte: Duration,
-    /// Longest silence between two pieces of the body. Only bytes of the body end a silence.
+    /// The longest silence between two chunks of the body. Only bytes of the body end a silence.
     pub idle: Duration,
     /// The whole exchange, from the call to the last byte.
     pub total: Duration,
@@ -47,29 +49,32 @@ impl Default for ExchangeTimeouts {
     }
 }
 
-/// What a [`Target`] is made of.
+/// The settings of an [`Upstream`].
 #[derive(Debug, Clone)]
 pub struct TargetSettings {
     /// The origin: scheme `http` or `https`, host, optional port. A path is ignored.
     pub uri: Uri,
-    /// Which addresses the host may have.
+    /// The addresses that the host may have.
     pub policy: AddressPolicy,
     /// Trust and identity; needed for `https`, ignored for `http`. See [`client_config`](super::client_config).
     pub tls: Option<Arc<ClientConfig>>,
-    /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the origin.
+    /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the
+    /// origin.
     pub server_name: Option<String>,
     /// Time limits of each exchange.
     pub timeouts: ExchangeTimeouts,
-    /// Most connections that rest between requests.
+    /// The maximum number of idle connections.
     pub max_idle: usize,
-    /// How long a connection may rest. Shorter than the 5 s that uvicorn and Node keep one: whoever sends in the moment in
-    /// which the agent closes cannot know whether it was heard, and may not send again.
+    /// The maximum idle time of a connection. Shorter than the 5 s of uvicorn and Node: a request
+    /// that is sent in the moment in which the agent closes may or may not have been received, and
+    /// may not be sent again.
     pub idle_for: Duration,
 }
 
 impl TargetSettings {
-    /// Settings for the origin of `uri`, with the defaults for the rest. Who named that origin decides about the policy: the
-    /// operator ([`Policy::Trusted`]) or anybody else.
+    /// Creates settings for the origin of `uri`, with defaults for the rest. The party that named
+    /// that origin decides the policy: the operator ([`AddressPolicy::Trusted`]) or any other
+    /// party.
     #[must_use]
     pub fn new(uri: Uri, policy: AddressPolicy) -> Self {
         Self {
@@ -91,7 +96,7 @@ pub struct Upstream {
     pub(super) timeouts: ExchangeTimeouts,
 }
 
-/// What all clones of a target share.
+/// The state that all clones of an upstream share.
 pub(super) struct UpstreamInner {
     scheme: Scheme,
     authority: Authority,
@@ -103,7 +108,7 @@ pub(super) struct UpstreamInner {
     pub(super) pool: ConnectionPool,
 }
 
-/// The TLS side of a place.
+/// The TLS configuration of an upstream.
 pub(super) struct UpstreamTls {
     pub(super) name: ServerName<'static>,
     /// Offers HTTP/1.1 only.
@@ -113,13 +118,13 @@ pub(super) struct UpstreamTls {
 }
 
 impl Upstream {
-    /// Makes a target with an empty pool. Opens nothing.
+    /// Creates an upstream with an empty pool. Opens nothing.
     ///
     /// # Errors
     ///
-    /// [`TransportError::BadUri`] when the origin cannot be used: other schemes, no host, user information in the
-    /// URI (it would be a credential outside of the configuration's care), an odd spelling of an address, or `https`
-    /// without TLS settings.
+    /// [`TransportError::BadUri`] if the origin cannot be used: other schemes, no host, user
+    /// information in the URI (it would be a credential outside of the configuration), an odd
+    /// spelling of an address, or `https` without TLS settings.
     pub fn new(settings: TargetSettings) -> Result<Self, TransportError> {
         let parts = settings.uri.into_parts();
         let scheme = parts.scheme.ok_or(TransportError::BadUri("no scheme"))?;
@@ -153,13 +158,13 @@ impl Upstream {
         Ok(Self { place: Arc::new(place), timeouts: settings.timeouts })
     }
 
-    /// The same target (connections included) with other time limits.
+    /// Returns the same upstream (connections included) with other time limits.
     #[must_use]
     pub fn with_timeouts(&self, timeouts: ExchangeTimeouts) -> Self {
         Self { place: Arc::clone(&self.place), timeouts }
     }
 
-    /// The time limits of exchanges through this handle.
+    /// Returns the time limits of exchanges through this handle.
     #[must_use]
     pub fn timeouts(&self) -> ExchangeTimeouts {
         self.timeouts
@@ -183,7 +188,7 @@ impl UpstreamInner {
         if !rooted || parts.method == Method::CONNECT {
             return Err(TransportError::BadUri("not a plain request"));
         }
-        // Looked for among the few that there are: taking each out that may be there would look them all up.
+        // Searched among the headers that exist: removing each possible one would look them all up.
         if parts.headers.keys().any(|name| FRAMING.contains(name)) {
             for name in &FRAMING {
                 parts.headers.remove(name);
@@ -200,7 +205,7 @@ impl UpstreamInner {
         Ok(Request::from_parts(parts, Full::new(body)))
     }
 
-    /// Gives the request the form that it has on an HTTP/1.1 connection.
+    /// Sets the form of the request on an HTTP/1.1 connection.
     pub(super) fn address_http1(&self, request: &mut Request<OutboundBody>) {
         *request.version_mut() = Version::HTTP_11;
         let path = path_of(request.uri());
@@ -208,7 +213,7 @@ impl UpstreamInner {
         request.headers_mut().insert(HOST, self.host_header.clone());
     }
 
-    /// Gives the request the form that it has on an HTTP/2 connection.
+    /// Sets the form of the request on an HTTP/2 connection.
     pub(super) fn address_http2(&self, request: &mut Request<OutboundBody>) -> Result<(), TransportError> {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());

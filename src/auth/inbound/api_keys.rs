@@ -1,6 +1,7 @@
-//! API keys: whom a key names.
+//! API keys, and the callers that they name.
 //!
-//! Known by their SHA-256 only. Keys are random and long, so a plain hash is as good as a slow one.
+//! Keys are known by their SHA-256 only. They are random and long, so a plain hash is as good as a
+//! slow one.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use crate::auth::Caller;
 use crate::auth::caller::Identity;
 use crate::config::ApiKeys;
 
-/// Longest key that is looked at, in bytes.
+/// The maximum length of a key, in bytes.
 const MAX_KEY_BYTES: usize = 512;
 
 /// The keys of the configuration.
@@ -36,17 +37,18 @@ impl ApiKeyIndex {
         &self.header
     }
 
-    /// Whether keys stand where tokens do.
+    /// Returns true if keys are in the same header as tokens.
     pub(super) fn is_bearer(&self) -> bool {
         self.header == AUTHORIZATION
     }
 
-    /// Whom a key names.
+    /// Returns the caller that a key names.
     pub(super) fn caller(&self, key: &[u8]) -> Option<Caller> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return None;
         }
-        // The map finds a hash by a keyed hash of it, so its timing tells nothing of the key; the last word is constant in time.
+        // The map finds a hash by a keyed hash of it, so its timing reveals nothing of the key; the
+        // final comparison is constant in time.
         let hash: [u8; 32] = Sha256::digest(key).into();
         let (known, caller) = self.callers.get_key_value(&hash)?;
         bool::from(known.ct_eq(&hash)).then(|| caller.clone())

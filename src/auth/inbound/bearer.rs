@@ -1,7 +1,7 @@
-//! Bearer tokens: which issuer's a token is, whether it is good, for us, and whom it names.
+//! Bearer tokens: the issuer of a token, its validity, its audience, and its caller.
 //!
-//! A JWT of an issuer with keys is checked by its signature (RFC 7519, 8725, 9068); everything else is put to the issuers that answer
-//! questions. Not here: the keys (see `jwks`), what the claims mean (see `claims`).
+//! A JWT of an issuer with keys is verified by its signature (RFC 7519, 8725, 9068); every other
+//! token is sent to the issuers with introspection. See also `issuer_keys` and `claims`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,7 +20,7 @@ use crate::auth::Caller;
 use crate::config::{AllowList, Auth, TokenIssuer, TokenVerification};
 use crate::transport::HttpClient;
 
-/// Longest token that is looked at, in bytes.
+/// The maximum length of a token, in bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
 /// All issuers.
@@ -56,8 +56,8 @@ impl TokenIssuers {
         })
     }
 
-    /// The caller that a token names. One that was not checked a moment ago is checked only if it
-    /// may cost that.
+    /// Returns the caller that a token names. An uncached token is verified only if that may cost
+    /// something.
     pub(super) async fn caller(
         &self,
         token: &str,
@@ -96,7 +96,7 @@ impl TokenIssuers {
         Ok(proven)
     }
 
-    /// The issuer with keys that a token claims to be from.
+    /// Returns the issuer with keys that a token claims to be from.
     fn signer(&self, jwt: &Jwt<'_>) -> Option<&IssuerVerifier> {
         let iss = jwt.claims.get("iss").and_then(Value::as_str)?;
         let has_keys =
@@ -119,7 +119,7 @@ impl TokenIssuers {
                 self.cache.forget();
             }
             is_signed = keys.have_signed(wanted, signed);
-            // Its key may be among those that cannot be had.
+            // Its key may be among those that could not be fetched.
             if is_signed.is_none() && look == KeyRefreshOutcome::Failed {
                 return Err(Denied::Unavailable);
             }
@@ -130,7 +130,7 @@ impl TokenIssuers {
         reader.read(&jwt.claims, unix_now()).map_err(|ClaimsError| Denied::Bad)
     }
 
-    /// Asks the issuers that answer questions, one after the other.
+    /// Asks the issuers with introspection, one after the other.
     async fn introspect(&self, token: &str) -> Result<(VerifiedToken, Duration), Denied> {
         let mut denied = Denied::Bad;
         for issuer in &self.issuers {
@@ -144,7 +144,8 @@ impl TokenIssuers {
         Err(denied)
     }
 
-    /// Whether a token with this audience is for what is called: the gateway as a whole, all agents of the face, or the one.
+    /// Returns true if a token with this audience is for this endpoint: the gateway as a whole, all
+    /// agents of the protocol, or the one agent.
     fn matches_audience(&self, issuer: &IssuerVerifier, audience: &str, endpoint: Endpoint<'_>) -> bool {
         if !issuer.audience.is_empty() {
             return issuer.audience.iter().any(|ours| ours == audience);
@@ -159,7 +160,8 @@ impl TokenIssuers {
         })
     }
 
-    /// Looks at the keys of all issuers now and then, for as long as it is polled. One after the other: there are few.
+    /// Refreshes the keys of all issuers at intervals, for as long as it is polled. One after the
+    /// other: there are few.
     pub(super) async fn keep_fresh(&self) {
         let now = tokio::time::Instant::now();
         let mut due: Vec<_> = self.issuers.iter().map(|issuer| (issuer, now)).collect();
@@ -215,7 +217,7 @@ impl IssuerVerifier {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,4 +1,4 @@
-//! The name that a client certificate gives its owner.
+//! The name of a caller in its client certificate.
 //!
 //! One field names, as the configuration says; a certificate with two values for it names no
 //! caller. Nor does a URI with the scheme of SPIFFE ids that is not one, in any field:
@@ -8,7 +8,7 @@ use crate::auth::Caller;
 use crate::auth::caller::{AND, Identity};
 use crate::config::{CertificateName, check_spiffe_id, is_spiffe_uri};
 
-/// What a verified certificate says about its owner.
+/// The facts of a verified certificate about its owner.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CertificateFacts<'a> {
     /// URI SANs, as written.
@@ -21,7 +21,7 @@ pub struct CertificateFacts<'a> {
     pub thumbprint: [u8; 32],
 }
 
-/// Which field names the caller.
+/// The field that names the caller.
 pub(super) struct IdentityField(Vec<CertificateName>);
 
 impl IdentityField {
@@ -29,7 +29,7 @@ impl IdentityField {
         Self(names.to_vec())
     }
 
-    /// The owner of a certificate, by the first field that it has.
+    /// Returns the owner of a certificate, by the first field that it has.
     pub(super) fn caller(&self, facts: &CertificateFacts<'_>) -> Option<Caller> {
         let name = self.0.iter().find_map(|field| match field {
             CertificateName::Spiffe => {
@@ -44,7 +44,7 @@ impl IdentityField {
                 facts.common_name.filter(|name| !name.is_empty()).map(|name| Some(format!("cn:{name}")))
             }
         })??;
-        // One that reads as two names could be taken for who proved both.
+        // A name that reads as two could be taken for a caller with both credentials.
         if name.contains(AND) {
             return None;
         }
@@ -55,7 +55,7 @@ impl IdentityField {
     }
 }
 
-/// The only value; `Some(None)` if there are several, so that none of them counts.
+/// Returns the only value; `Some(None)` if there are several, so that none of them counts.
 fn single(values: &[String]) -> Option<Option<&str>> {
     match values {
         [] => None,
@@ -64,7 +64,7 @@ fn single(values: &[String]) -> Option<Option<&str>> {
     }
 }
 
-/// Returns whether a URI may name a caller: one with the scheme of SPIFFE ids must be one.
+/// Returns true if a URI may name a caller: one with the scheme of SPIFFE ids must be one.
 fn may_name(uri: &str) -> bool {
     !is_spiffe_uri(uri) || check_spiffe_id(uri).is_ok()
 }

@@ -1,7 +1,7 @@
-//! The claims of a token, or of an issuer's answer about one (RFC 7519 §4.1, RFC 7662 §2.2):
-//! whether they hold now, and the caller that they name.
+//! The claims of a token, or of an issuer's answer about one (RFC 7519 §4.1, RFC 7662 §2.2): their
+//! validity now, and the caller that they name.
 //!
-//! Pure. Out of scope: the signature (see `tokens`), the audience, which depends on what is called.
+//! Pure. See `bearer` for the signature and for the audience, which depends on the endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use crate::auth::Caller;
 use crate::auth::caller::{AND, Identity, UnreadableClaims};
 use crate::config::{TokenIssuer, TokenVerification};
 
-/// Most scopes or groups that are read from one token, and the longest of them, in bytes.
+/// The maximum number of scopes or groups of one token, and the maximum length of each, in bytes.
 const MAX_VALUES: usize = 256;
 const MAX_VALUE_BYTES: usize = 256;
-/// Longest subject, in bytes: it becomes part of names.
+/// The maximum length of a subject, in bytes: it becomes part of names.
 const LONGEST_SUBJECT: usize = 256;
 
-/// Claims that tell that a user took part, so that the token is not the client's own. Members of
+/// Claims that show that a user took part, so that the token is not the client's own. Members of
 /// OpenID Connect Core §5.1 and RFC 7662 §2.2, actors of RFC 8693 §4, and names that large issuers
 /// use.
 const OF_USERS: [&str; 21] = [
@@ -46,10 +46,10 @@ const OF_USERS: [&str; 21] = [
     "act",
 ];
 
-/// A caller, and for whom its token was issued.
+/// A caller, and the validity of its token.
 pub(super) struct VerifiedToken {
     pub(super) caller: Caller,
-    /// Who says so.
+    /// The issuer of the token.
     pub(super) issuer: String,
     audience: Vec<String>,
     /// Seconds since 1970.
@@ -58,15 +58,15 @@ pub(super) struct VerifiedToken {
     certificate: Option<[u8; 32]>,
 }
 
-/// How the claims of one issuer are read.
+/// The mapping from the claims of one issuer to a caller.
 pub(super) struct ClaimsMapper {
     issuer: String,
-    /// Whether `iss` and `exp` must be there: in a JWT they must, in an answer of the issuer's they
-    /// are judged if they are.
+    /// True if `iss` and `exp` are required: in a JWT they are; in an issuer's answer they are
+    /// checked if present.
     is_jwt: bool,
-    /// How far the issuer's clock may be off, in seconds.
+    /// The tolerance for the issuer's clock, in seconds.
     leeway: u64,
-    /// Whether a token without a subject names its client.
+    /// True if a token without a subject names its client.
     takes_clients: bool,
     scope_claim: String,
     groups_claim: String,
@@ -86,11 +86,11 @@ impl ClaimsMapper {
         }
     }
 
-    /// The caller that the claims name at `now`, in seconds since 1970.
+    /// Returns the caller that the claims name at `now`, in seconds since 1970.
     ///
     /// # Errors
     ///
-    /// [`Unfit`] if they name none, do not hold then, or cannot be read.
+    /// [`ClaimsError`] if they name none, are not valid then, or cannot be read.
     pub(super) fn read(&self, claims: &Map<String, Value>, now: u64) -> Result<VerifiedToken, ClaimsError> {
         self.check_issuer(claims)?;
         let expires = self.end(claims, now)?;
@@ -116,8 +116,8 @@ impl ClaimsMapper {
         })
     }
 
-    /// The name of the caller: of the subject, or of the client where no user took part. The two
-    /// have nothing in common, so that no client is taken for a user with the same name.
+    /// Returns the name of the caller: of the subject, or of the client if no user took part. The
+    /// two have nothing in common, so that no client is taken for a user with the same name.
     fn name(&self, claims: &Map<String, Value>) -> Option<String> {
         // `null` names no user.
         let is_there = |name: &&str| claims.get(*name).is_some_and(|value| !value.is_null());
@@ -127,7 +127,7 @@ impl ClaimsMapper {
             false => return None,
         };
         let name = claims.get(claim).and_then(Value::as_str)?;
-        // One that reads as two names could be taken for a caller that proved both.
+        // A name that reads as two could be taken for a caller with both credentials.
         let fits = !name.is_empty()
             && name.len() <= LONGEST_SUBJECT
             && !name.chars().any(char::is_control)
@@ -143,7 +143,7 @@ impl ClaimsMapper {
         }
     }
 
-    /// The end of a token that is good at `now`, if it has one.
+    /// Returns the end of a token that is valid at `now`, if it has one.
     fn end(&self, claims: &Map<String, Value>, now: u64) -> Result<Option<u64>, ClaimsError> {
         let (expires, begins) = (time(claims, "exp")?, time(claims, "nbf")?);
         let is_over = expires.map_or(self.is_jwt, |at| at.saturating_add(self.leeway) <= now);
@@ -151,7 +151,7 @@ impl ClaimsMapper {
         if is_over || is_early { Err(ClaimsError) } else { Ok(expires) }
     }
 
-    /// The scopes with all that they include, however deep.
+    /// Returns the scopes with all that they include, at any depth.
     fn with_included(&self, scopes: Vec<String>) -> Vec<String> {
         let mut all: BTreeSet<String> = BTreeSet::new();
         let mut open = scopes;
@@ -168,25 +168,25 @@ impl ClaimsMapper {
 }
 
 impl VerifiedToken {
-    /// Whether the token was issued for one of these.
+    /// Returns true if the token was issued for one of these.
     pub(super) fn is_for(&self, is_ours: impl Fn(&str) -> bool) -> bool {
         self.audience.iter().any(|audience| is_ours(audience))
     }
 
-    /// Whether the token may be used by a client with a certificate of this thumbprint, or without
-    /// one.
+    /// Returns true if the token may be used by a client with a certificate of this thumbprint, or
+    /// without one.
     pub(super) fn is_usable_with(&self, thumbprint: Option<[u8; 32]>) -> bool {
         self.certificate.is_none() || self.certificate == thumbprint
     }
 }
 
-/// The texts that a claim lists, none if it is not there; `Ok(None)` if it cannot be told which: it
-/// has another shape, or stands elsewhere (OpenID Connect Core §5.6.2), as where a user is in too
-/// many groups.
+/// Returns the texts that a claim lists, none if it is absent; `Ok(None)` if they are unknown: the
+/// claim has another shape, or is elsewhere (OpenID Connect Core §5.6.2), as for a user in too many
+/// groups.
 ///
 /// # Errors
 ///
-/// [`Unfit`] if there is more than is read: a rule might refuse by what was left out.
+/// [`ClaimsError`] if there are more than the limit: a rule might deny by the rest.
 fn listed(
     claims: &Map<String, Value>,
     name: &str,
@@ -199,7 +199,8 @@ fn listed(
     Ok(string_or_list(claim, is_spaced)?.filter(|_| !is_elsewhere))
 }
 
-/// A list of texts, or a text: with spaces between words, or as it is. `None`: it is neither.
+/// Parses a list of texts, or a text: with spaces between words, or as it is. `None`: it is
+/// neither.
 fn string_or_list(claim: &Value, is_spaced: bool) -> Result<Option<Vec<String>>, ClaimsError> {
     let words: Option<Vec<&str>> = match claim {
         Value::String(text) if is_spaced => Some(text.split(' ').filter(|word| !word.is_empty()).collect()),
@@ -212,12 +213,12 @@ fn string_or_list(claim: &Value, is_spaced: bool) -> Result<Option<Vec<String>>,
     if fits { Ok(Some(words.into_iter().map(str::to_owned).collect())) } else { Err(ClaimsError) }
 }
 
-/// Claims that name no caller, do not hold, or cannot be read.
+/// Claims that name no caller, are not valid, or cannot be read.
 #[derive(Debug)]
 pub(super) struct ClaimsError;
 
-/// A time in a claim: seconds since 1970, perhaps with a fraction. One that cannot be read is not
-/// as if it were not there.
+/// Returns a time in a claim: seconds since 1970, perhaps with a fraction. An unreadable time is
+/// not taken as absent.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to fit")]
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, ClaimsError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
@@ -225,8 +226,8 @@ fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, ClaimsEr
     value.as_f64().filter(fits).map(|time| Some(time as u64)).ok_or(ClaimsError)
 }
 
-/// The certificate that a token is bound to (RFC 8705 §3.1). A confirmation by anything else, such
-/// as the key of a DPoP proof (`jkt`), is not checked here, so that such a token is no bearer token
+/// Returns the certificate that a token is bound to (RFC 8705 §3.1). Another confirmation, such as
+/// the key of a DPoP proof (`jkt`), is not checked here, so that such a token is no bearer token
 /// (RFC 7800 §3.1).
 fn certificate(claims: &Map<String, Value>) -> Result<Option<[u8; 32]>, ClaimsError> {
     let Some(confirmation) = claims.get("cnf") else { return Ok(None) };

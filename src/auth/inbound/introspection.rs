@@ -1,6 +1,6 @@
-//! Asking an issuer whether a token is good (RFC 7662).
+//! Introspection: asks an issuer if a token is valid (RFC 7662).
 //!
-//! Not here: remembering what it said (see `cache`).
+//! See `token_cache` for its results.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::issuer_client::{IssuerClient, IssuerEndpoint, REQUEST_TIMEOUT};
 use crate::auth::encoded::encoded;
 use crate::config::Secret;
 
-/// Questions to one issuer at once; others wait their turn, and not for long.
+/// The maximum number of concurrent requests to one issuer; others wait, and not for long.
 const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// An issuer that is asked about each token.
@@ -47,7 +47,7 @@ impl Introspection {
         Self { issuer, web, page, credentials, reader, cache, turns: Semaphore::new(MAX_CONCURRENT_REQUESTS) }
     }
 
-    /// Whom a token names.
+    /// Returns the facts of a token.
     pub(super) async fn ask(&self, token: &str) -> Result<VerifiedToken, Denied> {
         let Ok(Ok(_turn)) = timeout(REQUEST_TIMEOUT, self.turns.acquire()).await else {
             return Err(Denied::Unavailable);
@@ -59,13 +59,13 @@ impl Introspection {
             .header(AUTHORIZATION, self.credentials.expose());
         let body = format!("token={}&token_type_hint=access_token", encoded(token));
         let answer = self.web.ask(&self.page, request, Bytes::from(body)).await.map_err(|problem| {
-            warn!(issuer = %self.issuer, %problem, "tokens cannot be introspected");
+            warn!(issuer = %self.issuer, error = %problem, "failed to introspect token");
             Denied::Unavailable
         })?;
         if answer.get("active") != Some(&Value::Bool(true)) {
             return Err(Denied::Bad);
         }
-        // A token of another type, such as DPoP, needs a proof that is not asked for here.
+        // A token of another type, such as DPoP, needs a proof that is not requested here.
         if answer.get("token_type").is_some_and(|kind| !kind.as_str().is_some_and(is_bearer)) {
             return Err(Denied::Bad);
         }

@@ -1,6 +1,4 @@
-//! Asking an issuer: small JSON over HTTP, without redirects and within bounds.
-//!
-//! Not here: what the JSON means.
+//! The client for issuers: small JSON over HTTP, without redirects and within limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +17,12 @@ use crate::transport::{
     AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream, client_config,
 };
 
-/// Longest answer that is read, in bytes.
+/// The maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 512 * 1024;
-/// Longest that somebody waits for an issuer.
+/// The longest time to wait for an issuer.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why an issuer could not be asked. Never quotes what it said.
+/// The failure of a request to an issuer. Never quotes its response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IssuerError {
     #[error("the address cannot be used: {0}")]
@@ -37,21 +35,21 @@ pub(super) enum IssuerError {
     NotJson,
 }
 
-/// How the places of one issuer are reached.
+/// The client for the endpoints of one issuer.
 pub(super) struct IssuerClient {
     client: HttpClient,
     tls: Arc<ClientConfig>,
     outbound: Arc<AllowList>,
 }
 
-/// One place, with its connections.
+/// One endpoint, with its connections.
 pub(super) struct IssuerEndpoint {
     target: Upstream,
     path: String,
 }
 
 impl IssuerEndpoint {
-    /// The path, with its query.
+    /// Returns the path, with its query.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -71,12 +69,13 @@ impl IssuerClient {
         Ok(Self { client, tls: Arc::new(tls), outbound: outbound.clone() })
     }
 
-    /// A place that the operator named.
+    /// Returns an endpoint that the operator configured.
     pub(super) fn page(&self, url: &str) -> Result<IssuerEndpoint, IssuerError> {
         self.page_under(url, AddressPolicy::Trusted)
     }
 
-    /// A place that somebody else named: nowhere inside, but where the operator allows it.
+    /// Returns an endpoint that another party named: no internal address, unless the operator
+    /// allows it.
     pub(super) fn guarded_page(&self, url: &str) -> Result<IssuerEndpoint, IssuerError> {
         self.page_under(url, AddressPolicy::Guarded(self.outbound.clone()))
     }
@@ -100,13 +99,13 @@ impl IssuerClient {
         Ok(IssuerEndpoint { target, path })
     }
 
-    /// What stands at a place.
+    /// Gets the JSON of an endpoint.
     pub(super) async fn get(&self, page: &IssuerEndpoint) -> Result<Map<String, Value>, IssuerError> {
         let request = Request::builder().method(Method::GET).uri(&page.path);
         self.ask(page, request, Bytes::new()).await
     }
 
-    /// What a place says to something.
+    /// Sends a request to an endpoint and reads its JSON.
     pub(super) async fn ask(
         &self,
         page: &IssuerEndpoint,

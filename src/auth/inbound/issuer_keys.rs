@@ -1,7 +1,7 @@
-//! The keys of one issuer: where they are, and how they are kept fresh.
+//! The keys of one issuer: their URL, and their refresh.
 //!
-//! They are looked at now and then, and at once when a token names one that is not known, at most every few seconds. Keys that were good
-//! stay when the issuer cannot be asked. Not here: checking a signature (see `tokens`).
+//! They are fetched at intervals, and at once when a token names an unknown one, at most every few
+//! seconds. Previous keys stay while the issuer is unavailable. See `bearer` for signatures.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::issuer_client::{IssuerClient, IssuerError, REQUEST_TIMEOUT};
 use crate::auth::KeySet;
 use crate::config::{KeySource, key_file};
 
-/// Shortest time between two looks that unknown keys ask for.
+/// The shortest time between two refreshes because of unknown keys.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The keys of one issuer.
@@ -27,7 +27,7 @@ pub(super) struct IssuerKeys {
     source: KeySource,
     web: IssuerClient,
     current: ArcSwap<KeySet>,
-    /// When the keys were looked at last, and what stood there. Held while somebody looks, so that one does.
+    /// The time and result of the last refresh. Held during a refresh, so that only one runs.
     looked: Mutex<RefreshState>,
 }
 
@@ -38,14 +38,14 @@ struct RefreshState {
     set: Option<Value>,
 }
 
-/// What came of a look at the keys.
+/// The outcome of a refresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyRefreshOutcome {
     /// There are other keys now.
     Changed,
-    /// They are the same, or nobody looked because somebody did a moment ago.
+    /// The keys are the same, or a recent refresh is reused.
     Same,
-    /// The issuer could not be asked.
+    /// The issuer is unavailable.
     Failed,
 }
 
@@ -68,8 +68,8 @@ impl IssuerKeys {
         Self { issuer: issuer.to_owned(), source, web, current: ArcSwap::default(), looked: Mutex::default() }
     }
 
-    /// Whether one of the keys that fit made this signature (see [`Keys::have_signed`]). `None`: no
-    /// key fits.
+    /// Returns true if one of the matching keys made this signature (see [`KeySet::have_signed`]).
+    /// `None`: no key matches.
     pub(super) fn have_signed(
         &self,
         (id, algorithm): (Option<&str>, Algorithm),
@@ -78,8 +78,8 @@ impl IssuerKeys {
         self.current.load().have_signed(id, algorithm, signed)
     }
 
-    /// Looks at the keys, unless somebody did so a moment ago; then it is as good as that look. Waits no longer than
-    /// [`PATIENCE`].
+    /// Refreshes the keys. Concurrent callers share one request; a recent refresh is reused. Waits
+    /// no longer than [`REQUEST_TIMEOUT`].
     pub(super) async fn refresh(&self) -> KeyRefreshOutcome {
         let looking = async {
             let mut looked = self.looked.lock().await;
@@ -92,7 +92,7 @@ impl IssuerKeys {
         timeout(REQUEST_TIMEOUT, looking).await.unwrap_or(KeyRefreshOutcome::Failed)
     }
 
-    /// Looks at the keys now.
+    /// Refreshes the keys now.
     pub(super) async fn refresh_now(&self) -> KeyRefreshOutcome {
         let mut looked = self.looked.lock().await;
         self.renew(&mut looked).await
@@ -100,7 +100,7 @@ impl IssuerKeys {
 
     async fn renew(&self, looked: &mut RefreshState) -> KeyRefreshOutcome {
         looked.at = Some(Instant::now());
-        // Who gives up waiting leaves behind that it did not work.
+        // If the caller stops waiting, the refresh counts as failed.
         looked.has_failed = true;
         let read = match timeout(REQUEST_TIMEOUT, self.read()).await {
             Ok(read) => read,
@@ -110,13 +110,13 @@ impl IssuerKeys {
         match read {
             Ok((set, _)) if looked.set.as_ref() == Some(&set) => KeyRefreshOutcome::Same,
             Ok((set, keys)) => {
-                debug!(issuer = %self.issuer, keys = keys.len(), "keys of an issuer are known");
+                debug!(issuer = %self.issuer, keys = keys.len(), "fetched issuer keys");
                 self.current.store(Arc::new(keys));
                 looked.set = Some(set);
                 KeyRefreshOutcome::Changed
             }
             Err(problem) => {
-                warn!(issuer = %self.issuer, %problem, "keys of an issuer cannot be had; those that are known stay");
+                warn!(issuer = %self.issuer, error = %problem, "failed to fetch issuer keys");
                 KeyRefreshOutcome::Failed
             }
         }
@@ -140,7 +140,8 @@ impl IssuerKeys {
         if keys.len() == 0 { Err(KeysUnavailable::Empty) } else { Ok((Value::Object(set), keys)) }
     }
 
-    /// Where the metadata of the issuer says that the keys are (OpenID Connect Discovery §4, RFC 8414 §3).
+    /// Returns the URL of the keys from the metadata of the issuer (OpenID Connect Discovery §4,
+    /// RFC 8414 §3).
     async fn discover(&self) -> Result<String, KeysUnavailable> {
         let mut found = None;
         for url in metadata_urls(&self.issuer) {
@@ -180,7 +181,7 @@ fn metadata_urls(issuer: &str) -> Vec<String> {
     urls
 }
 
-/// Scheme, host and port of a URL, in one spelling.
+/// Returns scheme, host and port of a URL, in one spelling.
 fn origin(url: &str) -> Option<String> {
     let uri: Uri = url.parse().ok()?;
     Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())

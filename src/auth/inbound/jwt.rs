@@ -1,15 +1,14 @@
-//! A JWT in its compact form (RFC 7515 §7.1): its parts, and what its header asks for.
+//! A JWT in its compact form (RFC 7515 §7.1): its parts, and the requirements of its header.
 //!
-//! Pure. Out of scope: its signature and its time (see `tokens`, `claims`).
+//! Pure. See `bearer` for its signature and `claims` for its validity.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
-/// Members of a header that ask for something that is not done here: a JWT in a JWT, compression,
-/// extensions that must be understood. None is, and a `crit` that names none is wrong too (RFC 7515
-/// §4.1.11).
+/// Members of a header that require an unsupported feature: a JWT in a JWT, compression, extensions
+/// that must be understood. None is, and a `crit` that names none is wrong too (RFC 7515 §4.1.11).
 const REFUSED: [&str; 3] = ["crit", "cty", "zip"];
 
 /// A JWT. Nothing of it has been verified.
@@ -28,14 +27,14 @@ pub(super) struct JwtHeader {
 }
 
 impl<'t> Jwt<'t> {
-    /// Reads a token; `None`: it is no JWT with claims.
+    /// Parses a token; `None`: it is no JWT with claims.
     pub(super) fn read(token: &'t str) -> Option<Self> {
         let (message, signature) = token.rsplit_once('.')?;
         let (header, claims) = message.split_once('.').filter(|(_, claims)| !claims.contains('.'))?;
         Some(Self { message, claims: object(claims)?, header, signature })
     }
 
-    /// The header; `None`: it is none of an access token that can be verified here.
+    /// Parses the header; `None`: it is not that of an access token that can be verified here.
     pub(super) fn header(&self) -> Option<JwtHeader> {
         let members = object(self.header)?;
         if REFUSED.iter().any(|name| members.contains_key(*name)) {
@@ -61,9 +60,9 @@ fn object(part: &str) -> Option<Map<String, Value>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-/// Whether a `typ` is that of an access token (RFC 9068 §2.1) or of any JWT; other kinds of JWT are
-/// no access tokens (RFC 8725 §3.11). A media type, of which `application/` may be left out (RFC
-/// 7515 §4.1.9).
+/// Returns true if a `typ` is that of an access token (RFC 9068 §2.1) or of any JWT; other kinds of
+/// JWT are no access tokens (RFC 8725 §3.11). A media type, of which `application/` may be left out
+/// (RFC 7515 §4.1.9).
 fn is_access_token(typ: &str) -> bool {
     let kind = match typ.split_once('/') {
         Some((tree, kind)) if tree.eq_ignore_ascii_case("application") => kind,

@@ -1,7 +1,8 @@
-//! Who is calling: what a request shows becomes a [`Caller`], or a refusal.
+//! Authentication: the credentials of a request become a [`Caller`], or a denial.
 //!
-//! Every request is judged by itself, never a connection: two requests on one can be two callers. What is shown must be good, even
-//! where nothing is required. Not here: where in a request it stands (see `gateway::admit`), the TLS handshake (see `tls`).
+//! Every request is authenticated by itself, never a connection: two requests on one can be of two
+//! callers. Presented credentials must be valid, even if none are required. Out of scope: their
+//! position in a request (see `gateway::authenticate`), the TLS handshake (see `tls`).
 
 mod api_keys;
 mod bearer;
@@ -26,31 +27,31 @@ use bearer::TokenIssuers;
 pub use certificate_identity::CertificateFacts;
 use certificate_identity::IdentityField;
 
-/// What a request shows.
+/// The credentials of a request.
 #[derive(Debug, Default)]
 pub struct PresentedCredentials<'a> {
-    /// What is in the client certificate, if there is one. It has been verified.
+    /// The facts of the client certificate, if there is one. It has been verified.
     pub certificate: Option<CertificateFacts<'a>>,
-    /// What stands in the header for API keys.
+    /// The value of the header for API keys.
     pub api_key: Option<&'a [u8]>,
-    /// What stands after `Bearer` in `Authorization`.
+    /// The text after `Bearer` in `Authorization`.
     pub bearer: Option<&'a str>,
-    /// What is called.
+    /// The endpoint of the request.
     pub endpoint: Endpoint<'a>,
-    /// Whether a token that was not checked a moment ago may cost a check. Else it is not good.
+    /// True if an uncached token may be verified at a cost. Else it is rejected.
     pub may_cost: bool,
 }
 
-/// What is called: a token may be for it alone.
+/// The endpoint of a request: a token may be for it alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Endpoint<'a> {
-    /// Which side of the gateway it belongs to.
+    /// The protocol of the endpoint.
     pub face: ServedProtocol,
     /// The agent; `None`: all of them.
     pub agent: Option<&'a str>,
 }
 
-/// A side of the gateway that clients see.
+/// A protocol that the gateway serves to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServedProtocol {
     /// For MCP clients.
@@ -61,7 +62,7 @@ pub enum ServedProtocol {
 }
 
 impl ServedProtocol {
-    /// The path of what is for all agents; those of single agents begin with it.
+    /// Returns the path of the endpoint for all agents; those of single agents begin with it.
     pub fn path(self) -> &'static str {
         match self {
             Self::Mcp => "/mcp",
@@ -70,20 +71,20 @@ impl ServedProtocol {
     }
 }
 
-/// Why nobody is let in.
+/// The reason for which authentication failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// Something that is required is not shown.
+    /// Required credentials are missing.
     Missing,
-    /// What is shown is not good. Nothing says why: that would help who guesses.
+    /// Presented credentials are invalid. The reason is not given: that would help an attacker.
     Bad,
-    /// The token is good and lacks scopes that every token must have.
+    /// The token is valid and lacks scopes that every token must have.
     ScopesNeeded,
-    /// It cannot be checked now.
+    /// The credentials cannot be verified now.
     Unavailable,
 }
 
-/// Why the configuration of `auth` cannot be used.
+/// The reason for which the configuration of `auth` cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthProblem {
     /// The authorities of an issuer cannot be used.
@@ -94,7 +95,7 @@ pub enum AuthProblem {
     Address(String, String),
 }
 
-/// Proves who callers are. Clones share everything.
+/// The authenticator of callers. Clones share everything.
 #[derive(Clone)]
 pub struct Authenticator {
     inner: Arc<AuthenticatorInner>,
@@ -107,20 +108,20 @@ struct AuthenticatorInner {
     scopes: Vec<String>,
 }
 
-/// What one mechanism makes of what is shown.
+/// The result of one mechanism.
 enum AuthAttempt {
-    /// It is not shown.
+    /// Its credentials are absent.
     None,
-    /// It proves this.
+    /// They authenticate this caller.
     Of(Caller),
 }
 
 impl Authenticator {
-    /// Makes it ready. Asks nobody yet: see [`keep_fresh`](Self::keep_fresh).
+    /// Creates the authenticator. No issuer is asked yet: see [`keep_fresh`](Self::keep_fresh).
     ///
     /// # Errors
     ///
-    /// [`AuthProblem`] says what cannot be used.
+    /// [`AuthProblem`] names the setting that cannot be used.
     pub fn new(
         auth: &Auth,
         public_url: Option<&str>,
@@ -135,14 +136,14 @@ impl Authenticator {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The header that carries API keys, if there are any.
+    /// Returns the header that carries API keys, if there are any.
     pub fn key_header(&self) -> Option<&HeaderName> {
         self.inner.keys.as_ref().map(ApiKeyIndex::header)
     }
 
-    /// Says who is calling.
+    /// Authenticates a caller.
     ///
-    /// Waits for an issuer only if it has to be asked: for a key that is not known yet, or for introspection.
+    /// Waits for an issuer only if it must be asked: for an unknown key, or for introspection.
     ///
     /// # Errors
     ///
@@ -188,7 +189,7 @@ impl Authenticator {
             Mechanism::ApiKey => match (shown.api_key, &inner.keys) {
                 (Some(key), Some(keys)) => match keys.caller(key) {
                     Some(caller) => Ok(AuthAttempt::Of(caller)),
-                    // Where both stand in one header, it may be a token.
+                    // If both use one header, it may be a token.
                     None if keys.is_bearer() && takes_tokens => Ok(AuthAttempt::None),
                     None => Err(Denied::Bad),
                 },
@@ -213,7 +214,8 @@ impl Authenticator {
         }
     }
 
-    /// Keeps the keys of issuers fresh, until it is dropped. To be run by the host's background service.
+    /// Refreshes the keys of issuers, until it is dropped. To be run by the host's background
+    /// service.
     pub async fn keep_fresh(&self) {
         self.inner.tokens.keep_fresh().await;
     }

@@ -1,6 +1,8 @@
-//! Tokens that were checked a moment ago, so that a signature is not checked, and an issuer not asked, for every request.
+//! The cache of verified tokens: a signature is not verified, and an issuer not asked, for every
+//! request.
 //!
-//! Known by their SHA-256. Bounded: when it is full it is emptied, which costs each token one more check. Not here: the check.
+//! Tokens are known by their SHA-256. Bounded: a full shard is emptied, which costs each token one
+//! more check.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,20 +16,21 @@ use super::claims::VerifiedToken;
 /// Tokens per shard.
 const ENTRIES_PER_SHARD: usize = 512;
 const SHARDS: usize = 16;
-/// Longest that a token is taken without its signature being checked anew; what was introspected has a limit of its own.
+/// The longest time for which a token is accepted without another verification of its signature;
+/// introspected tokens have a limit of their own.
 pub(super) const MAX_TTL: Duration = Duration::from_secs(60);
 
 type TokenCacheShard = HashMap<[u8; 32], (Arc<VerifiedToken>, Instant)>;
 
-/// What was proven a moment ago.
+/// Recently verified tokens.
 #[derive(Default)]
 pub(super) struct TokenCache {
     shards: [Mutex<TokenCacheShard>; SHARDS],
-    /// Counts how often it was emptied, so that nothing is kept that was proven before.
+    /// Counts how often it was emptied, so that no result of an earlier verification is stored.
     emptied: AtomicU64,
 }
 
-/// A token as it is known here.
+/// The key of a token in the cache.
 #[derive(Clone, Copy)]
 pub(super) struct TokenDigest([u8; 32]);
 
@@ -38,18 +41,18 @@ impl TokenDigest {
 }
 
 impl TokenCache {
-    /// What a token proves, if it was checked shortly before `now`.
+    /// Returns the facts of a token, if it was verified shortly before `now`.
     pub(super) fn get(&self, token: TokenDigest, now: Instant) -> Option<Arc<VerifiedToken>> {
         let shard = self.shard(token)?;
         shard.get(&token.0).filter(|(_, until)| now < *until).map(|(proven, _)| Arc::clone(proven))
     }
 
-    /// The state before a check, to be given to [`keep`](Self::keep) after it.
+    /// Returns the state before a verification, for [`insert`](Self::insert) after it.
     pub(super) fn state(&self) -> u64 {
         self.emptied.load(Ordering::Acquire)
     }
 
-    /// Keeps what a token proves until then, unless everything was forgotten since `state`.
+    /// Stores the facts of a token until then, unless the cache was cleared since `state`.
     pub(super) fn insert(&self, token: TokenDigest, proven: Arc<VerifiedToken>, until: Instant, state: u64) {
         let Some(mut shard) = self.shard(token) else { return };
         if self.state() != state {
@@ -65,7 +68,7 @@ impl TokenCache {
         shard.insert(token.0, (proven, until));
     }
 
-    /// Forgets everything: keys have changed.
+    /// Clears the cache: keys have changed.
     pub(super) fn forget(&self) {
         self.emptied.fetch_add(1, Ordering::AcqRel);
         for shard in &self.shards {

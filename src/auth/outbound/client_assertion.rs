@@ -1,6 +1,7 @@
-//! The form that asks a token endpoint for a token, and the proof that the gateway is its client.
+//! The form of a token request, and the proof that the gateway is its client.
 //!
-//! Reads RFC 6749 §2.3.1, §4.4; RFC 7523 §2.2; RFC 8693 §2.1; RFC 8705 §2; RFC 8707. Not here: sending it (see `endpoint`).
+//! Follows RFC 6749 §2.3.1, §4.4; RFC 7523 §2.2; RFC 8693 §2.1; RFC 8705 §2; RFC 8707. See
+//! `token_endpoint` for sending it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,13 +12,13 @@ use super::request_credentials::value;
 use crate::auth::encoded::encoded;
 use crate::config::{ClientAuthMethod, OAuth2, Secret, signing_key};
 
-/// How long an assertion is good, in seconds.
+/// The lifetime of an assertion, in seconds.
 const ASSERTION: u64 = 60;
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// What is posted to a token endpoint. All of it is secret.
+/// The request to a token endpoint. All of it is secret.
 pub(super) struct TokenRequestForm {
     pub(super) authorization: Option<HeaderValue>,
     pub(super) body: Vec<u8>,
@@ -33,11 +34,12 @@ struct AssertionClaims<'a> {
     exp: u64,
 }
 
-/// Asks for the gateway's own token, or for one in exchange for `subject`. `unix` is the time in seconds since 1970.
+/// Builds the request for the gateway's own token, or for one in exchange for `subject`. `unix` is
+/// the time in seconds since 1970.
 ///
 /// # Errors
 ///
-/// Words for what of the settings cannot be used.
+/// The setting that cannot be used, as text.
 pub(super) fn form(
     oauth2: &OAuth2,
     subject: Option<&Secret>,

@@ -1,6 +1,7 @@
 //! Files that hold credentials, read again when they change.
 //!
-//! What is broken or missing is logged and counted, and what was there before stays in use. Not here: when to look (see `agents`).
+//! A broken or missing file is logged and counted, and the previous credentials stay in use. See
+//! `agents` for the times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,16 +14,17 @@ use super::{ConfiguredCredentials, Credentials, ReloadOutcome};
 use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;
 
-/// How each file was when it was last looked at: nothing is read that has not changed.
+/// The stamps of files at the last check: only changed files are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileStamps(BTreeMap<PathBuf, Option<FileStamp>>);
 
-/// Where a path leads, how long the file is, and when it was changed. A mounted secret is changed by another link.
+/// The target of a path, the length of the file, and the time of its change. A mounted secret is
+/// changed by another link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FileStamp(PathBuf, u64, Option<SystemTime>);
 
 impl FileStamps {
-    /// These files as they are now. Blocks.
+    /// Returns the stamps of these files now. Blocks.
     pub fn of<'a>(files: impl Iterator<Item = &'a Path>) -> Self {
         Self(files.map(|path| (path.to_owned(), FileStamp::of(path))).collect())
     }
@@ -37,7 +39,7 @@ impl FileStamp {
     }
 }
 
-/// What a secret is for, which says what it may hold.
+/// The use of a secret, which determines its valid content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SecretUse {
     /// It is sent as it is.
@@ -47,7 +49,7 @@ pub(super) enum SecretUse {
 }
 
 impl ConfiguredCredentials {
-    /// The files that may change.
+    /// Returns the files that may change.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         let secrets = self.secrets().into_iter().flat_map(|(_, secret)| secret.files());
         self.pems().into_iter().filter_map(Pem::path).chain(secrets)
@@ -109,9 +111,9 @@ impl ConfiguredCredentials {
 }
 
 impl Credentials {
-    /// Looks at the files, and uses what is new in them from now on. Blocks. One at a time.
+    /// Checks the files, and applies changed ones from now on. Blocks. One at a time.
     pub fn reload_changed(&self) -> ReloadOutcome {
-        // A copy: who places the keys of a card meanwhile must not wait for a disk.
+        // A copy: a card that places its keys meanwhile must not wait for a disk.
         let mut written = self.written().clone();
         let stamps = FileStamps::of(written.files());
         let has_changed = stamps != written.stamps;
@@ -130,22 +132,23 @@ impl Credentials {
             problems.push(problem);
             false
         });
-        // Said once, though it is tried again and again: who may read a file does not show in its stamp.
+        // Logged once, though the files are read again and again: the permission to read a file is
+        // not in its stamp.
         let is_news = has_changed || problems != written.problems;
         for problem in problems.iter().filter(|_| is_news) {
-            tracing::warn!(agent = self.agent, problem, "credentials stay as they were");
+            tracing::warn!(agent = self.agent, error = problem, "failed to reload credentials");
             self.metrics.reload(Reload::Refused);
         }
         written.problems = problems;
         self.apply(written, secrets);
         if secrets || identity || proof {
-            tracing::info!(agent = self.agent, "credentials of the agent were read again");
+            tracing::info!(agent = self.agent, "credentials reloaded");
             self.metrics.reload(Reload::Used);
         }
         if identity { ReloadOutcome::NewIdentity } else { ReloadOutcome::Same }
     }
 
-    /// Takes in what was read, with the card as it is by now.
+    /// Applies the credentials that were read, with the current card.
     fn apply(&self, mut read: ConfiguredCredentials, shows_more: bool) {
         let mut written = self.written();
         std::mem::swap(&mut read.card, &mut written.card);
@@ -155,7 +158,8 @@ impl Credentials {
         }
     }
 
-    /// Reads certificate, key and roots again; they are used only together. Says whether anything is new.
+    /// Reads certificate, key and roots again; they are used only together. Returns true if any has
+    /// changed.
     fn read_identity(&self, written: &mut ConfiguredCredentials) -> Result<bool, String> {
         let old = &written.tls;
         let again = |pem: &Option<Pem>| pem.as_ref().map(Pem::read_again).transpose();
@@ -176,7 +180,8 @@ impl Credentials {
         Ok(true)
     }
 
-    /// Reads what the token endpoint is shown, and whom it is trusted by. Says whether anything is new.
+    /// Reads the gateway's proof for the token endpoint again, and the authorities of that
+    /// endpoint. Returns true if any has changed.
     fn read_proof(&self, written: &mut ConfiguredCredentials) -> Result<bool, String> {
         let (Some(tokens), Some(Authorization::OAuth2(old))) = (&self.tokens, &written.auth.authorization)
         else {
@@ -202,7 +207,7 @@ impl Credentials {
     }
 }
 
-/// Reads every secret again that comes from a file. Says whether anything is new.
+/// Reads every secret from a file again. Returns true if any has changed.
 fn read_secrets(written: &mut ConfiguredCredentials, problems: &mut Vec<String>) -> bool {
     let mut is_new = false;
     for (usage, secret) in written.secrets_mut() {
@@ -233,7 +238,7 @@ mod tests {
     use crate::telemetry::metrics::Metrics;
     use crate::transport::{ClientLimits, HttpClient};
 
-    /// The file is a pipe: who reads it waits until somebody has written it to its end.
+    /// The file is a pipe: its reader waits until the writer has ended it.
     #[test]
     fn a_card_is_placed_while_a_disk_keeps_the_reader_of_a_file_waiting() {
         let (end, mut pipe) = std::io::pipe().unwrap();
@@ -248,7 +253,7 @@ mod tests {
         let credentials = Arc::new(credentials);
         let reader = credentials.clone();
         let looking = std::thread::spawn(move || reader.reload_changed());
-        // More than a pipe holds: so much is written only once somebody reads.
+        // More than a pipe holds: this much is written only with a reader.
         pipe.write_all(&vec![b'\n'; 1 << 20]).unwrap();
         let (told, placed) = mpsc::channel();
         std::thread::spawn(move || told.send(credentials.place(Vec::new())));

@@ -1,7 +1,8 @@
-//! What an agent is shown: headers, API keys, passwords and tokens, as the configuration and its files have them now.
+//! The credentials that an agent gets: headers, API keys, passwords and tokens, as the
+//! configuration and its files have them now.
 //!
-//! One [`Credentials`] per agent. What is shown is made anew when a file or the card changes; a request takes it as it is. Not
-//! here: sending (see `agents`), who the caller is (see `caller`).
+//! One [`Credentials`] per agent, rebuilt when a file or the card changes; a request takes them as
+//! they are. Out of scope: sending (see `agents`), the caller (see `caller`).
 
 mod client_assertion;
 mod files;
@@ -26,18 +27,18 @@ pub use self::request_credentials::RequestCredentials;
 pub use self::tls_identity::TlsIdentity;
 pub use self::tokens::{AccessToken, AgentTokens, SubjectToken, TokenUnavailable};
 
-/// An API key that a card asks for.
+/// An API key that a card requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardKey {
     /// The name of the scheme on the card.
     pub scheme: String,
-    /// Where the key goes.
+    /// The position of the key.
     pub place: ApiKeyLocation,
     /// The name of the header, of the member of the query, or of the cookie.
     pub name: String,
 }
 
-/// What one agent is shown.
+/// The credentials of one agent.
 pub struct Credentials {
     agent: String,
     written: Mutex<ConfiguredCredentials>,
@@ -47,37 +48,37 @@ pub struct Credentials {
     metrics: Arc<AgentMetrics>,
 }
 
-/// What the configuration says, with the files as they were last read.
+/// The configuration, with the files as they were last read.
 #[derive(Clone)]
 struct ConfiguredCredentials {
     headers: Vec<(http::HeaderName, ReloadableSecret)>,
     auth: AgentAuth,
     methods: PerMethod<MethodSettings>,
     tls: AgentTls,
-    /// What the card says of API keys.
+    /// The positions of API keys on the card.
     card: Vec<CardKey>,
     stamps: FileStamps,
-    /// What was wrong with the files at the last look; they are looked at again until nothing is.
+    /// The errors of the last check of the files; they are read again until there are none.
     problems: Vec<String>,
-    /// Whether the token endpoint is still shown what was before the last change.
+    /// True if the token endpoint still gets the proof from before the last change.
     proof_due: bool,
 }
 
-/// What came of looking at the files again.
+/// The outcome of a check of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadOutcome {
     /// Nothing that new connections would need.
     Same,
-    /// There is another identity: connections of the old one must not be used again.
+    /// A new identity: connections of the old one must not be used again.
     NewIdentity,
 }
 
 impl Credentials {
-    /// Makes what an agent is shown. Nothing is fetched yet.
+    /// Creates the credentials of an agent. Nothing is fetched yet.
     ///
     /// # Errors
     ///
-    /// Words for what in the settings cannot be used, with its key; they quote no secret.
+    /// The setting that cannot be used, as text with its key; no secret is quoted.
     pub fn new(agent: &Agent, client: HttpClient, metrics: Arc<AgentMetrics>) -> Result<Self, String> {
         let written = ConfiguredCredentials {
             headers: agent.headers.clone(),
@@ -85,7 +86,7 @@ impl Credentials {
             methods: agent.methods.clone(),
             tls: agent.tls.clone(),
             card: Vec::new(),
-            // So the first look reads what changed while the gateway started.
+            // So the first check reads files that changed while the gateway started.
             stamps: FileStamps::default(),
             problems: Vec::new(),
             proof_due: false,
@@ -109,22 +110,22 @@ impl Credentials {
         })
     }
 
-    /// What goes with every request, but for tokens that are fetched.
+    /// Returns the credentials of every request, but for tokens that are fetched.
     pub fn request_credentials(&self) -> arc_swap::Guard<Arc<RequestCredentials>> {
         self.shown.load()
     }
 
-    /// Trust and client certificate for new connections.
+    /// Returns trust and client certificate for new connections.
     pub fn identity(&self) -> Arc<TlsIdentity> {
         self.identity.load_full()
     }
 
-    /// Where tokens come from, if the agent gets any.
+    /// Returns the tokens of the agent, if it gets any.
     pub fn tokens(&self) -> Option<&AgentTokens> {
         self.tokens.as_ref()
     }
 
-    /// Takes in where the card says that API keys go. Words for each key that it has no place for.
+    /// Applies the positions of API keys on the card. Describes each key without a position.
     pub fn place(&self, card: Vec<CardKey>) -> Vec<String> {
         let mut written = self.written();
         written.card = card;
@@ -132,16 +133,18 @@ impl Credentials {
         self.shown.load().unplaced_keys().to_vec()
     }
 
-    /// Whether there are files that may change.
+    /// Returns true if there are files that may change.
     pub fn has_files(&self) -> bool {
         self.written().files().next().is_some()
     }
 
     fn rebuild(&self, written: &ConfiguredCredentials) {
-        // Each secret has been looked at before it was taken in.
+        // Each secret was checked before it was applied.
         match RequestCredentials::new(written) {
             Ok(shown) => self.shown.store(Arc::new(shown)),
-            Err(problem) => tracing::warn!(agent = self.agent, problem, "credentials stay as they were"),
+            Err(problem) => {
+                tracing::warn!(agent = self.agent, error = problem, "failed to rebuild credentials")
+            }
         }
     }
 
@@ -150,7 +153,7 @@ impl Credentials {
     }
 }
 
-/// Whether an agent needs no TLS, as far as its settings tell.
+/// Returns true if an agent needs no TLS, as far as its settings show.
 fn is_plain(agent: &Agent) -> bool {
     matches!(&agent.card, crate::config::CardSource::Url(url) if url.starts_with("http:"))
 }

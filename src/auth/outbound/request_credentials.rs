@@ -1,6 +1,6 @@
 //! The headers and the members of the query that carry credentials.
 //!
-//! Not here: tokens that are fetched (see `tokens`).
+//! See `tokens` for tokens that are fetched.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use crate::config::{
     is_forbidden,
 };
 
-/// What goes with every request to an agent.
+/// The credentials of every request to an agent.
 pub struct RequestCredentials {
     all: HeaderMap,
     methods: PerMethod<HeaderMap>,
@@ -49,7 +49,7 @@ impl RequestCredentials {
             };
             match place {
                 ApiKeyLocation::Header => {
-                    // A card's word puts nothing in the place of what the operator wrote.
+                    // A position on a card never replaces a header of the operator.
                     let is_free = |name: &HeaderName| {
                         matches!(key.place, ApiKeyPlace::Written(..))
                             || !(all.contains_key(name) || *name == COOKIE)
@@ -81,7 +81,7 @@ impl RequestCredentials {
         Ok(Self { all, methods, query, homeless })
     }
 
-    /// Adds the headers for this method. They win over what is there.
+    /// Inserts the headers for this method. They replace existing ones.
     pub fn apply(&self, method: AgentMethod, headers: &mut HeaderMap) {
         insert(&self.all, headers);
         if let Some(own) = self.methods.of(method) {
@@ -89,11 +89,11 @@ impl RequestCredentials {
         }
     }
 
-    /// A path of the agent with the keys that go into its query. Never logged.
+    /// Returns a path of the agent with the keys of its query. Never logged.
     ///
     /// # Errors
     ///
-    /// Words for a path that cannot be called.
+    /// The reason for which the path cannot be called.
     pub fn keyed(&self, path: &PathAndQuery) -> Result<PathAndQuery, &'static str> {
         if self.query.is_empty() {
             return Ok(path.clone());
@@ -103,13 +103,13 @@ impl RequestCredentials {
         whole.parse().map_err(|_| "its path cannot be called")
     }
 
-    /// Words for each key that the card has no place for.
+    /// Returns a description of each key without a position.
     pub(super) fn unplaced_keys(&self) -> &[String] {
         &self.homeless
     }
 }
 
-/// Where a key goes: there, or where the card says.
+/// Returns the position of a key: the configured one, or that of the card.
 fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(ApiKeyLocation, &'a str)> {
     match &key.place {
         ApiKeyPlace::Written(place, name) => Some((*place, name)),
@@ -123,7 +123,8 @@ fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(ApiKeyLocation, &'
     }
 }
 
-/// Whether a key may go there: a card's word must not break a request, nor put more into it than a key.
+/// Returns true if a key may have this position: a card must not break a request, nor insert more
+/// than a key.
 fn fits(place: ApiKeyLocation, name: &str) -> bool {
     let header = HeaderName::from_bytes(name.as_bytes());
     match (place, header) {
@@ -146,7 +147,7 @@ fn describe(key: &ApiKey) -> String {
     }
 }
 
-/// Puts headers into others, and what is there of the same name out.
+/// Inserts headers into others, and removes those of the same name.
 pub(super) fn insert(from: &HeaderMap, into: &mut HeaderMap) {
     for name in from.keys() {
         into.remove(name);
@@ -156,7 +157,7 @@ pub(super) fn insert(from: &HeaderMap, into: &mut HeaderMap) {
     }
 }
 
-/// A value that no log of headers shows.
+/// Returns a header value that no log shows.
 pub(super) fn value(at: &str, text: &str) -> Result<HeaderValue, String> {
     let mut value =
         HeaderValue::from_str(text).map_err(|_| format!("{at}: the value cannot be sent as a header"))?;
@@ -164,7 +165,7 @@ pub(super) fn value(at: &str, text: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// Whether a secret may be what it is to be.
+/// Returns true if a secret can be sent as a header.
 pub(super) fn is_sendable(secret: &ReloadableSecret) -> bool {
     HeaderValue::from_str(secret.expose()).is_ok()
 }

@@ -1,6 +1,8 @@
-//! Whom the gateway trusts at an agent and which certificate it shows, ready for connections.
+//! The authorities that the gateway trusts at an agent and the certificate that it presents, ready
+//! for connections.
 //!
-//! One TLS configuration per identity, so that no session is resumed under another. Not here: connecting (see `transport`).
+//! One TLS configuration per identity, so that no session is resumed under another. See `transport`
+//! for connections.
 
 use std::sync::Arc;
 
@@ -11,18 +13,19 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::config::{AgentTls, Pem};
 use crate::transport::client_config;
 
-/// The TLS side of an agent.
+/// The TLS configurations for an agent.
 pub struct TlsIdentity {
     shows: Option<Arc<ClientConfig>>,
     hides: Option<Arc<ClientConfig>>,
 }
 
 impl TlsIdentity {
-    /// Makes both configurations. A plain agent needs none, so that a system without roots can serve it.
+    /// Creates both configurations. A plain agent needs none, so that a system without roots can
+    /// serve it.
     ///
     /// # Errors
     ///
-    /// Words for what cannot be used, with its key.
+    /// The setting that cannot be used, as text with its key.
     pub(super) fn new(tls: &AgentTls, is_plain: bool) -> Result<Self, String> {
         let authorities = tls.ca.as_ref().map(|pem| certificates("tls.ca", pem)).transpose()?;
         let make = |identity| {
@@ -40,7 +43,7 @@ impl TlsIdentity {
         Ok(Self { shows: Some(make(Some(pair))?), hides: Some(make(None)?) })
     }
 
-    /// For connections on which the client certificate is shown, if there is one.
+    /// Returns the configuration for connections with the client certificate, or without.
     pub fn tls(&self, shows: bool) -> Option<Arc<ClientConfig>> {
         if shows { self.shows.clone() } else { self.hides.clone() }
     }
@@ -49,11 +52,11 @@ impl TlsIdentity {
 /// The chain and the key of a client certificate.
 pub(super) type CertifiedKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// The agent's client certificate with its key.
+/// Returns the agent's client certificate with its key.
 pub(super) fn pair(tls: &AgentTls) -> Result<Option<CertifiedKey>, String> {
     let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else { return Ok(None) };
     let chain = certificates("tls.certificate", certificate)?;
-    // The reader's own message may quote lines of the key.
+    // The error of the parser may quote lines of the key.
     let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
         .map_err(|_| "tls.key: holds no private key in PEM".to_owned())?;
     Ok(Some((chain, key)))

@@ -1,7 +1,7 @@
-//! One question to a token endpoint, and what its answer is worth.
+//! One request to a token endpoint, and the evaluation of its response.
 //!
-//! Nothing of the answer but the token goes anywhere, and of an error only a code of the standard. Not here: when it is asked, and
-//! what is remembered (see `tokens`).
+//! Only the token of the response is used, and of an error only a code of the standard. See
+//! `tokens` for times and caching.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,13 +21,13 @@ use crate::transport::{
     client_config,
 };
 
-/// Longest answer that is read, in bytes.
+/// The maximum size of a response, in bytes.
 const ANSWER: usize = 64 * 1024;
-/// How long a token is taken to be good if its endpoint does not say.
+/// The lifetime of a token if its endpoint does not state it.
 const UNSAID: Duration = Duration::from_secs(300);
-/// The shortest: an endpoint that says less would be asked for every call.
+/// The minimum lifetime: an endpoint that states less would be asked for every call.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest that a token is kept, whatever its endpoint says.
+/// The maximum time for which a token is cached, in spite of its endpoint.
 const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const TOKEN_REQUEST_TIMEOUTS: ExchangeTimeouts = ExchangeTimeouts {
     connect: Duration::from_secs(5),
@@ -35,7 +35,8 @@ const TOKEN_REQUEST_TIMEOUTS: ExchangeTimeouts = ExchangeTimeouts {
     idle: Duration::from_secs(5),
     total: Duration::from_secs(10),
 };
-/// The codes of RFC 6749 §5.2, RFC 8693 §2.2.2 and RFC 8707 §2; anything else that an endpoint says is not repeated.
+/// The codes of RFC 6749 §5.2, RFC 8693 §2.2.2 and RFC 8707 §2; other texts of an endpoint are not
+/// repeated.
 const CODES: [(&str, &str); 7] = [
     ("invalid_request", "its token endpoint answered invalid_request"),
     ("invalid_client", "its token endpoint answered invalid_client"),
@@ -46,22 +47,21 @@ const CODES: [(&str, &str); 7] = [
     ("invalid_target", "its token endpoint answered invalid_target"),
 ];
 
-/// A token, as it goes into `Authorization`.
+/// A token, as the value of `Authorization`.
 pub(super) struct TokenResponse {
     pub(super) authorization: HeaderValue,
-    /// How long it is good from now.
+    /// Its lifetime from now.
     pub(super) lives: Duration,
 }
 
-/// Why there is no token.
+/// The reason for which there is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenRequestError {
-    /// There is no connection to it, or nothing that could be sent: another request would fare no
-    /// better.
+    /// No connection, or nothing that could be sent: another request would fare no better.
     Unreachable(&'static str),
-    /// It gave no token, which may be due to this request alone.
+    /// The endpoint issued no token, perhaps because of this request alone.
     Unfulfilled(&'static str),
-    /// It refuses this request.
+    /// The endpoint rejects this request.
     Refused(&'static str),
 }
 
@@ -89,7 +89,7 @@ struct TokenErrorResponse {
 impl TokenEndpoint {
     /// # Errors
     ///
-    /// Words for what in the settings cannot be used.
+    /// The setting that cannot be used, as text.
     pub(super) fn new(oauth2: &OAuth2, tls: &AgentTls) -> Result<Self, String> {
         let uri: Uri =
             oauth2.token_url.parse().map_err(|_| "auth.oauth2.token_url: is not a URL".to_owned())?;
@@ -112,7 +112,7 @@ impl TokenEndpoint {
         Ok(Self { target, path })
     }
 
-    /// Asks for a token.
+    /// Requests a token.
     pub(super) async fn request(
         &self,
         client: &HttpClient,
@@ -131,9 +131,9 @@ impl TokenEndpoint {
             headers.insert(AUTHORIZATION, authorization);
         }
         let reply = client.send(&self.target, request).await.map_err(|error| {
-            tracing::debug!(kind = error.kind(), "token endpoint cannot be asked");
+            tracing::debug!(reason = error.kind(), "failed to request token");
             let why = "its token endpoint cannot be reached";
-            // Once it has the request, that may be why it fails.
+            // Once the endpoint has the request, that may be the cause of the failure.
             match error.sent() {
                 DeliveryState::No => TokenRequestError::Unreachable(why),
                 DeliveryState::Maybe => TokenRequestError::Unfulfilled(why),

@@ -1,6 +1,6 @@
-//! The place of one token: what it is, how long it is good, and how long its endpoint is left alone after a failure.
+//! The slot of one token: its value, its lifetime, and the backoff of its endpoint after a failure.
 //!
-//! Time is handed in. Not here: fetching (see `tokens`).
+//! Time is an argument. See `tokens` for fetching.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,16 +10,18 @@ use http::HeaderValue;
 use super::token_endpoint::TokenResponse;
 use super::tokens::TokenUnavailable;
 
-/// A token is renewed when so much of its life is left, but not earlier than [`EARLY`] before its end.
+/// A token is renewed when this fraction of its lifetime is left, but not earlier than [`EARLY`]
+/// before its end.
 const LEFT: u32 = 4;
 const EARLY: Duration = Duration::from_secs(60);
 /// The first pause after a failure; it doubles from there.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A token that was fetched because the one before was refused, and is refused so soon too: another would be no better.
+/// The time within which a token that replaced a rejected one is not replaced again: another would
+/// be no better.
 const NO_BETTER: Duration = Duration::from_secs(10);
 
-/// A token on its way to an agent.
+/// A token for a request to an agent.
 #[derive(Clone)]
 pub struct AccessToken {
     value: HeaderValue,
@@ -27,17 +29,17 @@ pub struct AccessToken {
 }
 
 impl AccessToken {
-    /// What goes into `Authorization`. Marked as sensitive.
+    /// Returns the value of `Authorization`. Marked as sensitive.
     pub fn value(&self) -> &HeaderValue {
         &self.value
     }
 }
 
-/// The place of one token.
+/// The slot of one token.
 #[derive(Default)]
 pub(super) struct TokenSlot {
     inside: Mutex<SlotState>,
-    /// Held by whoever fetches; the others wait for it, and then find the token.
+    /// Held by the caller that fetches; the others wait for it, and then find the token.
     pub(super) flight: tokio::sync::Mutex<()>,
 }
 
@@ -55,13 +57,13 @@ struct CachedToken {
     since: Instant,
     due: Instant,
     until: Instant,
-    /// Whether anybody has used it.
+    /// True if it has been used.
     is_used: bool,
-    /// Whether it stands in for one that the agent refused.
+    /// True if it replaced a token that the agent rejected.
     is_second: bool,
 }
 
-/// How long something that failed is left alone.
+/// The backoff after a failure.
 #[derive(Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -69,12 +71,13 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Why nothing is to be tried at `now`, if so.
+    /// Returns the last error if no attempt may be made at `now`.
     pub(super) fn retry_after(&self, now: Instant) -> Option<TokenUnavailable> {
         self.over.filter(|(until, _)| now < *until).map(|(_, why)| why)
     }
 
-    /// Notes a failure; says whether it is the first in a row. `spread` (0 to 1) keeps replicas apart.
+    /// Records a failure; returns true if it is the first in a row. `spread` (0 to 1) keeps
+    /// replicas apart.
     pub(super) fn failed(&mut self, now: Instant, why: TokenUnavailable, spread: f64) -> bool {
         let pause = PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
@@ -82,7 +85,7 @@ impl Backoff {
         self.failures == 1
     }
 
-    /// Notes a success; says whether there were failures before.
+    /// Records a success; returns true if there were failures before.
     pub(super) fn worked(&mut self) -> bool {
         self.over = None;
         std::mem::take(&mut self.failures) > 0
@@ -94,7 +97,7 @@ impl TokenSlot {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The token, if there is one that is good at `now`.
+    /// Returns the token, if there is one that is valid at `now`.
     pub(super) fn take(&self, now: Instant) -> Option<AccessToken> {
         let mut inside = self.inside();
         inside.used = Some(now);
@@ -103,14 +106,15 @@ impl TokenSlot {
         Some(held.pass.clone())
     }
 
-    /// Whether a token that is in use has to be renewed at `now`. One that nobody uses is left to end.
+    /// Returns true if a token that is in use must be renewed at `now`. An unused token is left to
+    /// expire.
     pub(super) fn needs_renewal(&self, now: Instant) -> bool {
         let inside = self.inside();
         inside.held.as_ref().is_some_and(|held| held.is_used && now >= held.due)
             && inside.pauses.retry_after(now).is_none()
     }
 
-    /// Why nothing is to be fetched at `now`, if so.
+    /// Returns the last error if nothing may be fetched at `now`.
     pub(super) fn retry_after(&self, now: Instant) -> Option<TokenUnavailable> {
         self.inside().pauses.retry_after(now)
     }
@@ -119,7 +123,7 @@ impl TokenSlot {
         self.inside().pauses.failed(now, why, spread)
     }
 
-    /// Keeps a token that came at `now`; says whether there were failures before.
+    /// Stores a token that came at `now`; returns true if there were failures before.
     pub(super) fn keep(&self, fetched: &TokenResponse, now: Instant) -> (AccessToken, bool) {
         let mut inside = self.inside();
         inside.count += 1;
@@ -140,11 +144,11 @@ impl TokenSlot {
         (pass, recovered)
     }
 
-    /// Takes a token out of use that the agent refused; says whether another may be better.
+    /// Removes a token that the agent rejected; returns true if another may be better.
     pub(super) fn refuse(&self, refused: &AccessToken, now: Instant) -> bool {
         let mut inside = self.inside();
         let Some(held) = inside.held.as_ref().filter(|held| held.pass.number == refused.number) else {
-            // Somebody else has seen to it already.
+            // Another caller has replaced it already.
             return true;
         };
         if held.is_second && now.saturating_duration_since(held.since) < NO_BETTER {
@@ -154,7 +158,7 @@ impl TokenSlot {
         true
     }
 
-    /// When somebody last asked for it, and whether it holds anything good at `now`.
+    /// Returns the time of the last use, and true if it holds a valid token at `now`.
     pub(super) fn last_used(&self, now: Instant) -> (Option<Instant>, bool) {
         let inside = self.inside();
         (inside.used, inside.held.as_ref().is_some_and(|held| now < held.until))

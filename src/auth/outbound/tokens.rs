@@ -1,8 +1,9 @@
-//! The tokens of one agent: fetched once for everybody who waits, renewed before they end, replaced once when the agent refuses.
+//! The tokens of one agent: fetched once for all that wait, renewed before they end, replaced once
+//! when the agent rejects one.
 //!
-//! With [`Grant::TokenExchange`] there is one for each token of a caller (RFC 8693), in a bounded cache; otherwise one for all. Nothing
-//! is spawned: whoever needs a token fetches it, and if that one leaves, the next who waits does. Not here: the request (see
-//! `endpoint`).
+//! With [`Grant::TokenExchange`] there is one for each token of a caller (RFC 8693), in a bounded
+//! cache; otherwise one for all. Nothing is spawned: the first request that needs a token fetches
+//! it, and if that one is dropped, the next one does. See `token_endpoint` for the request.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,22 +22,22 @@ use crate::transport::HttpClient;
 
 pub use super::token_slot::AccessToken;
 
-/// The longest that a request waits for a token.
+/// The longest time that a request waits for a token.
 const WITHIN: Duration = Duration::from_secs(15);
-/// The most callers whose tokens are remembered.
+/// The maximum number of callers with cached tokens.
 const CALLERS: usize = 1000;
 
-/// Why there is no token, in words that a client may read.
+/// The reason for which there is no token, as text for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenUnavailable {
     /// There may be one later.
     Now(&'static str),
-    /// There is none for what the caller showed: only with another token of its own may there be one.
+    /// There is none for the caller's token: only with another token of its own may there be one.
     OfCaller(&'static str),
 }
 
 impl TokenUnavailable {
-    /// The words.
+    /// Returns the text.
     pub fn why(self) -> &'static str {
         match self {
             Self::Now(why) | Self::OfCaller(why) => why,
@@ -44,14 +45,14 @@ impl TokenUnavailable {
     }
 }
 
-/// The token that a caller showed the gateway, for exchanging it. Never sent to an agent.
+/// The token that a caller presented to the gateway, for its exchange. Never sent to an agent.
 pub struct SubjectToken {
     token: Secret,
     digest: [u8; 32],
 }
 
 impl SubjectToken {
-    /// Takes a caller's token, without the word `Bearer`. The gateway has validated it.
+    /// Wraps a caller's token, without the word `Bearer`. The gateway has validated it.
     pub fn new(token: Secret) -> Self {
         let digest = Sha256::digest(token.expose().as_bytes()).into();
         Self { token, digest }
@@ -64,7 +65,7 @@ impl fmt::Debug for SubjectToken {
     }
 }
 
-/// Where the tokens for one agent come from.
+/// The source of the tokens for one agent.
 pub struct AgentTokens {
     agent: String,
     client: HttpClient,
@@ -72,7 +73,8 @@ pub struct AgentTokens {
     own: TokenSlot,
     /// By the digest of the caller's token: another token of the same caller gets another.
     callers: Mutex<HashMap<[u8; 32], Arc<TokenSlot>>>,
-    /// Of the endpoint as a whole; a failure that one caller's token may have caused is its slot's.
+    /// Of the endpoint as a whole; a failure that one caller's token may have caused is recorded in
+    /// its slot.
     pauses: Mutex<Backoff>,
     metrics: Arc<AgentMetrics>,
 }
@@ -97,23 +99,23 @@ impl AgentTokens {
         })
     }
 
-    /// Uses other settings from now on; tokens that are good stay.
+    /// Applies other settings from now on; valid tokens stay.
     pub(super) fn change(&self, oauth2: &OAuth2, tls: &AgentTls) -> Result<(), String> {
         let endpoint = TokenEndpoint::new(oauth2, tls)?;
         self.settings.store(Arc::new((oauth2.clone(), endpoint)));
         Ok(())
     }
 
-    /// Whether each caller's token is exchanged for one of its own.
+    /// Returns true if each caller's token is exchanged for one of its own.
     pub fn is_on_behalf(&self) -> bool {
         self.settings.load().0.grant == Grant::TokenExchange
     }
 
-    /// A token that is good now; waits for it if it has to be fetched.
+    /// Returns a valid token; fetches it if necessary.
     ///
     /// # Errors
     ///
-    /// [`NoToken`], also while a failure is so recent that nothing is tried.
+    /// [`TokenUnavailable`], also during the backoff after a failure.
     pub async fn pass(&self, subject: Option<&SubjectToken>) -> Result<AccessToken, TokenUnavailable> {
         let of_caller;
         let slot = match (self.is_on_behalf(), subject) {
@@ -131,17 +133,17 @@ impl AgentTokens {
         if let Some(pass) = slot.take(Instant::now()) {
             return Ok(pass);
         }
-        // Boxed: a call that finds a token must not be larger for it.
+        // Boxed: a call that finds a token must not grow by it.
         let fetching = Box::pin(self.fetched(slot, subject));
         let waited = tokio::time::timeout(WITHIN, fetching).await;
         waited.unwrap_or(Err(TokenUnavailable::Now("its token endpoint does not answer in time")))
     }
 
-    /// Another token in place of one that the agent refused; `None` if another would be no better.
+    /// Replaces a token that the agent rejected; `None` if another would be no better.
     ///
     /// # Errors
     ///
-    /// As [`Tokens::pass`].
+    /// As [`AgentTokens::pass`].
     pub async fn replace_rejected(
         &self,
         refused: &AccessToken,
@@ -156,7 +158,8 @@ impl AgentTokens {
         self.pass(subject).await.map(Some)
     }
 
-    /// Renews the token if it is in use and ends soon. A failure is not told: the token is still good.
+    /// Renews the token if it is in use and ends soon. A failure is not returned: the token is
+    /// still valid.
     pub async fn renew(&self) {
         if !self.own.needs_renewal(Instant::now()) {
             return;
@@ -190,7 +193,8 @@ impl AgentTokens {
         all.or_else(|| slot.retry_after(now))
     }
 
-    /// Nothing for what was asked with: that is the caller's token, where such are exchanged.
+    /// Returns the error for a rejected request: it concerns the caller's token, if such tokens are
+    /// exchanged.
     fn refused(&self, subject: Option<&SubjectToken>, why: &'static str) -> TokenUnavailable {
         if subject.is_some() && self.is_on_behalf() {
             TokenUnavailable::OfCaller(why)
@@ -199,7 +203,7 @@ impl AgentTokens {
         }
     }
 
-    /// Fetches a token; whoever calls this holds the flight.
+    /// Fetches a token; the caller holds the flight.
     async fn fetch(
         &self,
         slot: &TokenSlot,
@@ -219,7 +223,7 @@ impl AgentTokens {
         let was_dead = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).worked();
         let (pass, had_failed) = slot.keep(fetched, Instant::now());
         if was_dead || had_failed {
-            tracing::info!(agent = self.agent, "tokens for the agent are to be had again");
+            tracing::info!(agent = self.agent, "fetched token for agent after failures");
         }
         pass
     }
@@ -248,12 +252,13 @@ impl AgentTokens {
             }
         };
         if is_first {
-            tracing::warn!(agent = self.agent, why = no_token.why(), "no token for the agent");
+            tracing::warn!(agent = self.agent, error = no_token.why(), "failed to fetch token for agent");
         }
         no_token
     }
 
-    /// The place of a caller's token; where there are too many, those go that hold nothing, then the one not asked for longest.
+    /// Returns the slot of a caller's token; if there are too many, empty slots are evicted, then
+    /// the least recently used.
     fn slot_of(&self, subject: &SubjectToken) -> Arc<TokenSlot> {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = callers.get(&subject.digest) {

@@ -286,7 +286,7 @@ async fn dead_token_endpoint_is_clear_fault() {
         // A request is counted after its client has the answer.
         let faults = r#"method="tools/call",outcome="gateway_fault"} 20"#;
         in_time(faults, async { while !gateway.metrics().await.contains(faults) {} }).await;
-        gateway.wait_for_output("no token for the agent").await;
+        gateway.wait_for_output("failed to fetch token for agent").await;
         let (metrics, log) = (gateway.metrics().await, gateway.output());
         assert!(
             metrics.contains(r#"mcp_a2a_gateway_tokens_total{agent="bard",outcome="failed"}"#),

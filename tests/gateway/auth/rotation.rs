@@ -65,7 +65,7 @@ async fn header_follows_its_valid_file() {
         std::fs::remove_file(&token).unwrap();
         shows(&gateway, &counted("refused", 4)).await;
         assert_eq!(call(&gateway, "bard").await, "Bearer two");
-        gateway.wait_for_output("credentials stay as they were").await;
+        gateway.wait_for_output("failed to reload credentials").await;
         let output = gateway.output();
         assert!(!output.contains("canary"), "{output}");
         std::fs::write(&token, "three").unwrap();
