@@ -1,7 +1,7 @@
 //! Bounds the connections of a listener: those beyond are closed at once, before a handshake costs
 //! anything.
 //!
-//! Shares of callers, which are known later, are in `gateway::shares`.
+//! See `gateway::limits` for quotas of callers, which are known later.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,10 +21,10 @@ use crate::auth::network;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
 
-/// Least time between two warnings of one kind: clients must not fill the log.
+/// The minimum time between two warnings of one kind: clients must not fill the log.
 const WARNING_PAUSE: Duration = Duration::from_secs(60);
 
-/// Limits of the connections of one listener.
+/// The limits of the connections of one listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionLimits {
     /// All of them.
@@ -35,14 +35,14 @@ pub(super) struct ConnectionLimits {
     pub(super) descriptors: RawFd,
 }
 
-/// An application whose connections are bounded.
+/// An application with a limit on its connections.
 pub(super) struct ConnectionLimit<A> {
     app: Arc<A>,
     room: Semaphore,
     addresses: AddressCounts,
     descriptors: RawFd,
     metrics: Arc<Metrics>,
-    /// When connections are to end: later than their listener.
+    /// The signal for connections to end: later than their listener.
     quiet: ShutdownWatch,
     warned: Mutex<[Option<Instant>; 3]>,
 }
@@ -54,19 +54,19 @@ struct AddressCounts {
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// The place of an open connection.
+/// The permit of an open connection.
 struct ConnectionPermit<'a> {
     _place: SemaphorePermit<'a>,
     _address: Option<AddressPermit<'a>>,
 }
 
-/// One open connection of an address.
+/// The permit of one open connection of an address.
 struct AddressPermit<'a> {
     addresses: &'a AddressCounts,
     address: IpAddr,
 }
 
-/// Why a connection is closed at once.
+/// The reason for which a connection is closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionRefusal {
     Listener,
@@ -118,21 +118,21 @@ impl<A> ConnectionLimit<A> {
         *last = Some(now);
         drop(warned);
         match full {
-            ConnectionRefusal::Listener => tracing::warn!(
-                "a listener has as many connections as limits.connections allows; more are closed"
-            ),
+            ConnectionRefusal::Listener => {
+                tracing::warn!("closed connection: listener is at limits.connections")
+            }
             ConnectionRefusal::Address => tracing::warn!(
-                "an address has as many connections as limits.address_connections allows; more are closed (0 is right behind a proxy)"
+                "closed connection: address is at limits.address_connections (set 0 behind a proxy)"
             ),
-            ConnectionRefusal::Descriptors => tracing::warn!(
-                "almost as many files are open as the limit of open files allows; more connections are closed (raise the limit)"
-            ),
+            ConnectionRefusal::Descriptors => {
+                tracing::warn!("closed connection: limit of open files is almost reached (raise it)")
+            }
         }
     }
 }
 
 impl AddressCounts {
-    /// Counts one more connection of an address, if it may have one.
+    /// Counts one more connection of an address, if the limit permits.
     fn take(&self, address: IpAddr) -> Option<AddressPermit<'_>> {
         let mut open = self.open();
         let count = open.entry(address).or_default();
@@ -161,7 +161,8 @@ impl Drop for AddressPermit<'_> {
 
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for ConnectionLimit<A> {
-    // Not an `async fn`, as in `deadline`: each connection would step through a larger thing.
+    // Not an `async fn`, as in `header_timeout`: each connection would poll through a larger
+    // future.
     fn process_new<'life0, 'life1, 'async_trait>(
         self: &'life0 Arc<Self>,
         stream: Stream,

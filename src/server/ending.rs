@@ -1,8 +1,9 @@
-//! The end of the listeners: first no more connections are accepted, and connections are ended only when each of them has had its
-//! first request.
+//! The end of the listeners: first no more connections are accepted, and connections are ended only
+//! when each of them has had its first request.
 //!
-//! A connection that has just come is on its way to that: its handshake waits for its turn, its header is being sent. Without this
-//! those that a listener accepted last would be closed without an answer. Not here: when the process ends (see `shutdown`).
+//! A new connection is on its way to that: its handshake waits for its turn, its header is being
+//! sent. Without this the connections that a listener accepted last would be closed without a
+//! response. See `shutdown` for the end of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,17 +16,17 @@ use pingora::services::listening::Service;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Pause between two looks whether connections wait for their first request.
+/// The interval of checks for connections that wait for their first request.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long connections may still send a request after the listeners have closed.
+/// The time in which connections may still send a request after the listeners have closed.
 const LAST_REQUESTS: Duration = Duration::from_secs(1);
 
 /// The end of all listeners of one process. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct ListenersEnd {
-    /// Whether the listeners are to accept no more.
+    /// True if the listeners must accept no more.
     closed: watch::Sender<bool>,
-    /// Whether connections are to end.
+    /// True if connections must end.
     quiet: watch::Sender<bool>,
     fresh: Arc<AtomicUsize>,
 }
@@ -40,34 +41,34 @@ impl Drop for Fresh {
 }
 
 impl ListenersEnd {
-    /// No listener has closed.
+    /// Creates the state in which no listener has closed.
     pub(crate) fn new() -> Self {
         Self { closed: watch::Sender::new(false), quiet: watch::Sender::new(false), fresh: Arc::default() }
     }
 
-    /// Counts a connection that has just come, for as long as this lives.
+    /// Counts a new connection, for as long as this lives.
     pub(crate) fn fresh(&self) -> Fresh {
         self.fresh.fetch_add(1, Ordering::AcqRel);
         Fresh(self.fresh.clone())
     }
 
-    /// Whether a connection still waits for its first request.
+    /// Returns true if a connection still waits for its first request.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh.load(Ordering::Acquire) > 0
     }
 
-    /// The listeners accept no more; others that share their sockets do.
+    /// Makes the listeners accept no more; others that share their sockets do.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
 
-    /// How connections hear that they are to end.
+    /// Returns the signal for connections to end.
     pub(crate) fn quiet(&self) -> ShutdownWatch {
         self.quiet.subscribe()
     }
 
-    /// Tells connections to end once each has had its first request, and at the latest when one that came last was given this time
-    /// for it.
+    /// Signals connections to end once each has had its first request, and at the latest when the
+    /// last one was given this time for it.
     pub(crate) async fn end_connections(&self, within: Duration) {
         sleep(LAST_REQUESTS).await;
         let answered = async {
@@ -76,12 +77,13 @@ impl ListenersEnd {
             }
         };
         if timeout(within, answered).await.is_err() {
-            tracing::debug!("some connections have sent no request");
+            tracing::debug!("ending connections without a request");
         }
         self.quiet.send_replace(true);
     }
 
-    /// Holds the mark of a connection of HTTP/2 a little longer: its first request comes on a stream of its own.
+    /// Holds the mark of a connection of HTTP/2 a little longer: its first request comes on a
+    /// stream of its own.
     pub(crate) async fn linger(fresh: Fresh) {
         sleep(LAST_REQUESTS).await;
         drop(fresh);

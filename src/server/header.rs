@@ -1,8 +1,8 @@
 //! A limit for the header of each HTTP/1.1 request while it is read: Pingora reads up to 1 MiB.
 //!
-//! A stream wrapper counts the bytes of an unfinished header. Beyond the limit the client is answered
-//! 431, the rest of its request is thrown away, and the connection ends. Headers that are whole are
-//! judged in `gateway::intake`; the codec of HTTP/2 has a limit of its own.
+//! A stream wrapper counts the bytes of an unfinished header. Beyond the limit the client gets 431,
+//! the rest of its request is discarded, and the connection ends. Complete headers are checked in
+//! `gateway::body`; the codec of HTTP/2 has a limit of its own.
 
 use std::fmt;
 use std::io;
@@ -29,11 +29,12 @@ use crate::mcp::Era;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
 
-/// Bytes of a header on the wire that `limits.header` does not count: method, version, ends of lines.
+/// Bytes of a header on the wire that `limits.header` does not count: method, version, line ends.
 const UNCOUNTED_BYTES: usize = 64;
-/// Most bytes that are thrown away of a refused client, so that it can read the refusal.
+/// The maximum number of bytes that are discarded of a rejected client, so that it can read the
+/// rejection.
 const MAX_DRAINED_BYTES: usize = 16 * 1024 * 1024;
-/// For how long.
+/// The maximum time for that.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The limit of one listener.
@@ -44,7 +45,7 @@ pub(super) struct HeaderLimit {
 }
 
 impl HeaderLimit {
-    /// A limit of `limits.header` bytes.
+    /// Creates a limit of `limits.header` bytes.
     pub(super) fn new(bytes: usize, metrics: Arc<Metrics>) -> Self {
         let fault = Fault::HeaderTooLarge(bytes);
         let wire = fault.on_wire(Era::Legacy);
@@ -69,13 +70,13 @@ pub(super) struct HeaderLimitedStream {
     alarm: Mutex<ReusableTimer>,
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 enum HeaderState {
     /// It is served.
     Open,
-    /// The refusal is written up to here.
+    /// The rejection is written up to here.
     Refusing(usize),
-    /// So many bytes have been thrown away.
+    /// This many bytes have been discarded.
     Draining(usize, Instant),
     /// It was shut down while its client did not read: nothing more is written.
     GivenUp,
@@ -88,7 +89,7 @@ impl HeaderLimitedStream {
 
     /// # Errors
     ///
-    /// [`io::ErrorKind::BrokenPipe`], if the client was given up.
+    /// [`io::ErrorKind::BrokenPipe`] if the client was given up.
     fn check(&self) -> io::Result<()> {
         match self.state {
             HeaderState::GivenUp => Err(io::ErrorKind::BrokenPipe.into()),
@@ -96,18 +97,19 @@ impl HeaderLimitedStream {
         }
     }
 
-    /// Whether the next read would be one of a header that is too long.
+    /// Returns true if the next read would be one of a header that is too long.
     fn is_too_long(&self) -> bool {
         !self.mark.is_read() && self.mark.header_bytes() > self.limit.max_bytes
     }
 
-    /// Answers that the header is too long, and reads on until the client has read that.
+    /// Sends the rejection of a header that is too long, and reads on until the client has read
+    /// that.
     fn poll_refuse(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match &mut self.state {
                 HeaderState::Open => {
                     self.limit.metrics.refused(Refusal::TooLarge);
-                    tracing::debug!("the header of a request is too long");
+                    tracing::debug!("rejected request with oversized header");
                     self.state = HeaderState::Refusing(0);
                 }
                 HeaderState::Refusing(written) => match self.limit.refusal.get(*written..) {
@@ -150,7 +152,7 @@ impl AsyncRead for HeaderLimitedStream {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !matches!(this.state, HeaderState::Open) || this.is_too_long() {
-            // To the proxy it looks as if the client had gone.
+            // The proxy sees a client disconnect.
             return this.poll_refuse(context);
         }
         let before = buffer.filled().len();
@@ -176,7 +178,8 @@ impl AsyncWrite for HeaderLimitedStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A client that does not read is not waited for: Pingora's end of a response would be, without a bound.
+        // A client that does not read is not waited for: Pingora would wait at the end of a
+        // response, without a bound.
         if Pin::new(&mut self.stream).poll_shutdown(context)?.is_pending() {
             self.state = HeaderState::GivenUp;
         }
@@ -201,7 +204,7 @@ impl AsyncWrite for HeaderLimitedStream {
 impl Shutdown for HeaderLimitedStream {
     async fn shutdown(&mut self) {
         if let Err(error) = AsyncWriteExt::shutdown(self).await {
-            tracing::debug!(%error, "connection was broken before it was shut down");
+            tracing::debug!(%error, "failed to shut down connection");
         }
     }
 }

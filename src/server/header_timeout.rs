@@ -1,8 +1,9 @@
-//! A deadline for the header of each request, which Pingora lacks: it has one per read, so that a client that sends a byte now
-//! and then holds its connection for ever. It is what ends a connection that rests, too: one timer for all requests of a connection
-//! costs less than one of Pingora's for each.
+//! A timeout for the header of each request, which Pingora lacks: it has one per read, so that a
+//! client that sends a byte now and then would hold its connection without end. The same timer ends
+//! an idle connection: one timer for all requests of a connection costs less than one of Pingora's
+//! for each.
 //!
-//! Not here: deadlines for bodies (see `gateway::intake`) and for writes.
+//! See `gateway::body` for timeouts of bodies.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +22,8 @@ use super::ending::ListenersEnd;
 use super::header::{HeaderLimit, HeaderLimitedStream};
 use crate::alarm::{ReusableTimer, after};
 
-/// What goes with an HTTP/1.1 connection from request to request: to its proxy, once the header of a request has been read, and back.
+/// The state of an HTTP/1.1 connection that moves from request to request: to its proxy, once the
+/// header of a request has been read, and back.
 #[derive(Clone, Default)]
 pub(super) struct ConnectionMarker(Arc<HeaderProgress>);
 
@@ -29,28 +31,28 @@ pub(super) struct ConnectionMarker(Arc<HeaderProgress>);
 #[derive(Default)]
 struct HeaderProgress {
     is_read: AtomicBool,
-    /// Bytes that were read while it was not whole.
+    /// Bytes that were read while it was not complete.
     bytes: AtomicUsize,
     alarm: Mutex<ReusableTimer>,
 }
 
 impl ConnectionMarker {
-    /// Notes that the header has been read.
+    /// Records that the header has been read.
     pub(super) fn header_read(&self) {
         self.0.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the header has been read.
+    /// Returns true if the header has been read.
     pub(super) fn is_read(&self) -> bool {
         self.0.is_read.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were read of a header that is not whole yet.
+    /// Returns the bytes that were read of an incomplete header.
     pub(super) fn header_bytes(&self) -> usize {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that so many bytes more were read, if the header is not whole yet.
+    /// Records that this many bytes more were read, if the header is not complete yet.
     pub(super) fn add_header_bytes(&self, bytes: usize) {
         if !self.is_read() {
             // Read and written by the task of the connection alone.
@@ -64,28 +66,29 @@ impl ConnectionMarker {
         self.0.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the header should have been read before now.
+    /// Returns true once the deadline of the header has passed.
     fn timed_out(&self, context: &mut Context<'_>, deadline: Instant) -> bool {
         self.0.alarm.lock().unwrap_or_else(PoisonError::into_inner).poll(context, deadline).is_ready()
     }
 }
 
-/// An application whose requests must send their header in time.
+/// An application with a timeout for the headers of its requests.
 pub(super) struct HeaderTimeout<A> {
     /// The application.
     pub(super) app: Arc<A>,
     /// For the header of a first request, from the moment of the connection.
     pub(super) within: Duration,
-    /// For the header of another one, from the end of the one before: how long a connection may rest.
+    /// For the header of another one, from the end of the one before: the idle timeout of a
+    /// connection.
     pub(super) rest: Duration,
-    /// How long a header may be.
+    /// The maximum size of a header.
     pub(super) limit: Arc<HeaderLimit>,
     /// The end of the listeners, which waits for first requests.
     pub(super) listeners: ListenersEnd,
 }
 
 impl<A> HeaderTimeout<A> {
-    /// The first request of a connection, with headers that are counted from now on.
+    /// Returns the first request of a connection, with headers that are counted from now on.
     fn counted(&self, session: ServerSession, mark: &ConnectionMarker) -> ServerSession {
         let keepalive = session.get_keepalive();
         match session {
@@ -100,13 +103,14 @@ impl<A> HeaderTimeout<A> {
     }
 }
 
-/// What a request is served by, as the traits of Pingora have it.
+/// The future that serves a request, as the traits of Pingora define it.
 type ServedBy<'a> = Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'a>>;
 
 #[async_trait]
 impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A> {
-    // Drops a request, and its connection with it, if its header takes too long. Not an `async fn`: that would keep room for the
-    // session beside the one within, and be a large thing to step through each time that the request goes on.
+    // Drops a request, and its connection with it, if its header takes too long. Not an `async fn`:
+    // that would keep room for the session beside the one within, and be a large future to poll
+    // through each time that the request makes progress.
     fn process_new_http<'life0, 'life1, 'async_trait>(
         self: &'life0 Arc<Self>,
         mut session: ServerSession,
@@ -117,7 +121,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A
         'life1: 'async_trait,
         Self: 'async_trait,
     {
-        // A connection that is used again carries the mark.
+        // A reused connection carries the mark.
         let carried =
             session.take_connection_user_context().and_then(|mark| mark.downcast::<ConnectionMarker>().ok());
         let within = if carried.is_some() { self.rest } else { self.within };
@@ -136,13 +140,13 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A
         let mut waits = true;
         Box::pin(std::future::poll_fn(move |context| {
             let served = request.as_mut().poll(context);
-            // The mark lies elsewhere, and is not looked at for each event of a long answer.
+            // The mark is elsewhere in memory, and is not read for each event of a long response.
             waits = waits && served.is_pending() && !mark.is_read();
             if !waits {
                 drop(fresh.take());
             }
             if waits && mark.timed_out(context, deadline) {
-                tracing::debug!("no header of a request has come in time");
+                tracing::debug!("request header timed out");
                 return Poll::Ready(None);
             }
             served

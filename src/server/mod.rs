@@ -1,6 +1,6 @@
-//! Settings to a Pingora server: listeners, services, shutdown, upgrade.
+//! From settings to a Pingora server: listeners, services, shutdown, upgrade.
 //!
-//! Not here: what is answered (see `gateway`), certificates (see `tls`).
+//! Out of scope: responses (see `gateway`), certificates (see `tls`).
 
 mod connection_limit;
 pub(crate) mod ending;
@@ -45,21 +45,23 @@ use header_timeout::{ConnectionMarker, HeaderTimeout};
 use shutdown::DrainSignal;
 use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
-/// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
+/// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
+/// connection and gain nothing.
 const READ_BUFFER: usize = 4 * 1024;
-/// Write buffer of a client connection; Pingora's own.
+/// The write buffer of a client connection; Pingora's own.
 const WRITE_BUFFER: usize = 1460;
 
-/// Longest time for which the system keeps a connection with a peer that acknowledges nothing.
+/// The maximum time for which the system keeps a connection with a peer that acknowledges nothing.
 const MAX_USER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Most connections of the admin listener, for which descriptors are kept (see [`Descriptors`]).
+/// The maximum number of connections of the admin listener, for which descriptors are reserved (see
+/// [`FileDescriptorBudget`]).
 const ADMIN_CONNECTIONS: usize = 32;
 
-/// Why the server cannot start.
+/// The reason for which the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The bridge cannot be made.
+    /// The gateway cannot be created.
     #[error("{0}")]
     Bridge(#[from] GatewayError),
     /// An address cannot be listened on.
@@ -74,32 +76,32 @@ pub enum StartError {
     /// The sockets cannot be taken over.
     #[error("{0}")]
     Upgrade(#[from] UpgradeProblem),
-    /// Pingora refuses the whole.
+    /// Pingora rejects the whole.
     #[error("{0}")]
     Pingora(String),
 }
 
-/// A server that is ready to run, and the bridge within.
+/// A server that is ready to run, and the gateway within.
 pub struct PreparedServer {
     server: Server,
-    /// The bridge that answers.
+    /// The gateway that serves requests.
     pub bridge: Gateway,
     shutdown: Shutdown,
     upgrade: UpgradeCoordinator,
     listeners: ListenersEnd,
 }
 
-/// Makes a server, which takes the sockets of another process over if it `takes_over`.
+/// Creates a server, which takes the sockets of another process over if `takes_over`.
 ///
 /// # Errors
 ///
-/// [`StartProblem`] says what cannot be used.
+/// [`StartError`] names the unusable part.
 pub fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, StartError> {
     tls::install_provider();
     let hangups = tls::hangups();
     // Before the first file is written.
     shutdown::survive_file_size_limit();
-    // Before the bridge, which asks for it too.
+    // Before the gateway, which reads the limit too.
     let descriptors = FileDescriptorBudget::raised();
     warn_if_few(descriptors, &settings);
     let addresses: Vec<SocketAddr> = settings.listeners.iter().map(|listener| listener.address).collect();
@@ -113,7 +115,7 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, S
     if !takes_over {
         sockets.addresses().iter().try_for_each(|address| probe(*address))?;
     }
-    // The process that is taken over from still has the data directory.
+    // The process that hands over still owns the data directory.
     let make = if takes_over { Gateway::with_store_handover } else { Gateway::new };
     let (bridge, background) = make(settings.clone())?;
     if takes_over {
@@ -207,8 +209,8 @@ fn listening<A>(
     Yielding { service, ending: end.clone() }
 }
 
-/// The service of the admin listener, which has descriptors when clients and agents have taken all
-/// others.
+/// Creates the service of the admin listener, which has descriptors when clients and agents have
+/// taken all others.
 fn admin_service(
     admin: config::Admin,
     of: (&Gateway, &ListenersEnd),
@@ -227,7 +229,7 @@ fn admin_service(
     Yielding { service, ending: end.clone() }
 }
 
-/// The application of one listener: a proxy whose requests must send their headers in time.
+/// Creates the application of one listener: a proxy with a timeout for request headers.
 fn service(
     server: &Server,
     settings: &Settings,
@@ -253,7 +255,7 @@ fn service(
 }
 
 impl PreparedServer {
-    /// Runs until the process is told to end, and then until what is under way is done.
+    /// Runs until a signal ends the process, and then until requests under way are done.
     pub fn run(self) -> ! {
         let Self { server, bridge, shutdown, upgrade, listeners } = self;
         server
@@ -273,7 +275,8 @@ fn conf(settings: &Settings, upgrade: &UpgradeCoordinator) -> ServerConf {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    // Pingora waits its grace out; `shutdown` ends the process before, in time or as soon as nothing runs.
+    // Pingora waits its grace out; `shutdown` ends the process before, in time or as soon as
+    // nothing runs.
     let grace = settings.shutdown.grace.saturating_add(settings.shutdown.drain).as_secs();
     ServerConf {
         threads,
@@ -284,8 +287,8 @@ fn conf(settings: &Settings, upgrade: &UpgradeCoordinator) -> ServerConf {
     }
 }
 
-/// Connections that the limit of open files does not allow are closed although `limits.connections`
-/// allows them.
+/// Warns if the limit of open files is below `limits.connections`: connections beyond it are
+/// closed.
 fn warn_if_few(descriptors: FileDescriptorBudget, settings: &Settings) {
     let wanted = settings.limits.connections.saturating_mul(settings.listeners.len());
     let room = usize::try_from(descriptors.for_clients()).unwrap_or_default();
@@ -300,7 +303,7 @@ fn warn_if_few(descriptors: FileDescriptorBudget, settings: &Settings) {
     }
 }
 
-/// A listener beyond this machine at which everybody may call is seldom meant.
+/// Warns of a listener beyond this machine at which every client may call: that is seldom meant.
 fn warn_if_unauthenticated(listener: &Listener) {
     let shuts_out = listener.tls.iter().flat_map(|tls| &tls.client_auth).any(|clients| clients.required);
     let has_agents = listener.faces.mcp || listener.faces.a2a;
@@ -308,25 +311,26 @@ fn warn_if_unauthenticated(listener: &Listener) {
     if is_open && !listener.address.ip().is_loopback() {
         tracing::warn!(
             address = %listener.address,
-            "anybody who reaches this listener can call every agent: configure auth, and require it"
+            "listener serves every agent without authentication: configure auth, and require it"
         );
     }
 }
 
-/// Pingora ends the process with a panic when an address is taken; this says so in words before.
+/// Returns an error for an address in use: Pingora would end the process with a panic.
 fn probe(address: SocketAddr) -> Result<(), StartError> {
     std::net::TcpListener::bind(address).map(drop).map_err(|error| StartError::Address(address, error))
 }
 
-/// The socket of a listener. TLS is not Pingora's matter (see `tls`).
+/// Returns the socket of a listener. TLS is not Pingora's matter (see `tls`).
 fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
     let keepalive = TcpKeepalive {
         idle: Duration::from_secs(60),
         interval: Duration::from_secs(15),
         count: 4,
         #[cfg(target_os = "linux")]
-        // The system ends the connection of a client that reads nothing for so long, with all that is still to be sent:
-        // closing alone would leave that to the system for as long as its own limits allow.
+        // The system ends the connection of a client that reads nothing for this time, with all
+        // unsent bytes: a plain close would leave them to the system for as long as its own limits
+        // allow.
         user_timeout: write_stall.min(MAX_USER_TIMEOUT),
     };
     let mut socket = TcpSocketOptions::default();
@@ -336,7 +340,7 @@ fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
         .tcp_socket_options(socket)
 }
 
-/// The proxy of one listener: everything is the bridge's, or nobody's.
+/// The proxy of one listener: the gateway serves every request, or it is not found.
 struct ListenerProxy {
     bridge: Gateway,
     listener: Listener,
@@ -344,14 +348,14 @@ struct ListenerProxy {
 
 #[async_trait]
 impl ProxyHttp for ListenerProxy {
-    /// What goes with the connection, if that is one of HTTP/1.1.
+    /// The state of the connection, if it is one of HTTP/1.1.
     type CTX = Option<Box<ConnectionMarker>>;
 
     fn new_ctx(&self) -> Option<Box<ConnectionMarker>> {
         None
     }
 
-    // Called for the first request too: `Timely` sees to that.
+    // Called for the first request too: `HeaderTimeout` ensures that.
     fn on_connection_reuse(
         &self,
         _: &mut Session,
@@ -375,11 +379,11 @@ impl ProxyHttp for ListenerProxy {
     ) -> pingora::Result<bool> {
         let served = is_served(http.req_header().uri.path(), self.listener.faces);
         if !served || self.bridge.handle_with(http, &self.listener.require).await == Handled::NotHandled {
-            // Boxed: what is rare must not make every request larger.
+            // Boxed: a rare case must not make every request larger.
             Box::pin(self.bridge.not_found(http)).await;
         }
         if http.get_keepalive().is_some() {
-            // For ever: `Timely` ends it.
+            // Without end: `HeaderTimeout` ends it.
             http.set_keepalive(Some(0));
         }
         Ok(true)
@@ -390,7 +394,7 @@ impl ProxyHttp for ListenerProxy {
         _: &mut Session,
         _: &mut Option<Box<ConnectionMarker>>,
     ) -> pingora::Result<Box<HttpPeer>> {
-        // Every request is answered above; there is nowhere to pass one on to.
+        // Every request is served above; there is no upstream to forward one to.
         Err(pingora::Error::new(pingora::ErrorType::HTTPStatus(404)))
     }
 

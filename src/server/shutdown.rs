@@ -1,7 +1,8 @@
-//! When the process ends: not before the calls under way are answered, and not later than it was told.
+//! The end of the process: not before the calls under way have their responses, and not later than
+//! configured.
 //!
-//! Pingora's own wait is a fixed time, whether anything runs or not. The process that takes the
-//! sockets over is found in `upgrade`.
+//! Pingora's own wait is a fixed time, even if nothing runs. See `upgrade` for the process that
+//! takes the sockets over.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,13 @@ use super::upgrade::{Serves, UpgradeCoordinator};
 use crate::config::Shutdown;
 use crate::gateway::Gateway;
 
-/// How often it is looked whether all calls are answered.
+/// The interval of checks for calls under way.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// For how long Pingora may still take connections while it hands the sockets over.
+/// The time for which Pingora may still take connections while it hands the sockets over.
 const HANDOVER: Duration = Duration::from_secs(6);
 
-/// Has a write beyond the limit of file sizes fail, as on a full disk: without this it ends the process.
+/// Makes a write beyond the limit of file sizes fail, as on a full disk: without this it ends the
+/// process.
 pub(super) fn survive_file_size_limit() {
     let runtime = Builder::new_current_thread().enable_io().build();
     let handled = runtime.and_then(|runtime| {
@@ -32,17 +34,18 @@ pub(super) fn survive_file_size_limit() {
         signal(SignalKind::from_raw(SIGXFSZ)).map(drop)
     });
     if let Err(error) = handled {
-        warn!(%error, "failed to handle SIGXFSZ: the process ends at the limit of file sizes");
+        warn!(%error, "failed to handle SIGXFSZ, the limit of file sizes ends the process");
     }
 }
 
-/// Waits for signals on behalf of a bridge.
+/// Waits for signals on behalf of a gateway.
 pub(super) struct DrainSignal {
-    /// Whose calls are waited for.
+    /// The gateway that is drained.
     pub(super) bridge: Gateway,
-    /// The least time between being told and ending, because load balancers have to notice, and the most.
+    /// The minimum time between signal and end, because load balancers have to notice, and the
+    /// maximum.
     pub(super) shutdown: Shutdown,
-    /// How another process takes the sockets over.
+    /// The handover of the sockets to another process.
     pub(super) upgrade: UpgradeCoordinator,
     /// The end of the listeners.
     pub(super) listeners: ListenersEnd,
@@ -73,14 +76,14 @@ impl ShutdownSignalWatch for DrainSignal {
                 _ = ending.terminate.recv() => return self.end(ending).await,
                 offered = offer => match offered {
                     Ok(serves) => {
-                        info!(running = self.bridge.running(), "hands sockets over; calls under way are finished first");
+                        info!(running = self.bridge.running(), "handing over sockets, draining calls");
                         let until = Instant::now() + HANDOVER + self.whole();
                         tokio::spawn(retire(self.bridge.clone(), self.listeners.clone(), serves));
                         let ended = (self.bridge.clone(), self.listeners.clone());
                         tokio::spawn(finish(ended, ending, HANDOVER, until));
                         return ShutdownSignal::GracefulUpgrade;
                     }
-                    Err(problem) => error!(%problem, "sockets are not handed over; this process goes on"),
+                    Err(problem) => error!(error = %problem, "failed to hand over sockets, this process stays"),
                 },
             }
         }
@@ -88,15 +91,15 @@ impl ShutdownSignalWatch for DrainSignal {
 }
 
 impl DrainSignal {
-    /// The most time between the signal and the end of the process.
+    /// Returns the maximum time between the signal and the end of the process.
     fn whole(&self) -> Duration {
         self.shutdown.grace.saturating_add(self.shutdown.drain)
     }
 
-    /// Goes on taking connections for the grace. Then Pingora closes the listeners, and the process ends as soon as
-    /// nothing runs any more, when its time is over, or on a second signal.
+    /// Accepts connections during the grace. Then Pingora closes the listeners, and the process
+    /// ends as soon as nothing runs any more, when its time is over, or on a second signal.
     async fn end(&self, mut ending: EndSignals) -> ShutdownSignal {
-        info!(running = self.bridge.running(), "told to end; calls under way are finished first");
+        info!(running = self.bridge.running(), "received end signal, draining calls");
         let until = Instant::now() + self.whole();
         self.bridge.close();
         tokio::select! {
@@ -119,17 +122,18 @@ impl EndSignals {
     }
 }
 
-/// Accepts no more connections once the successor does: so one of the two answers at each time, and none is refused. Streams that
-/// never end by themselves are ended then, and come to the successor.
+/// Accepts no more connections once the successor does: so one of the two accepts at each time, and
+/// none is refused. Streams that never end by themselves are ended then, and reconnect to the
+/// successor.
 async fn retire(bridge: Gateway, listeners: ListenersEnd, serves: Option<Serves>) {
     let begun = Instant::now();
     if let Some(mut serves) = serves {
         match tokio::time::timeout(HANDOVER, serves.wait_for(|serves| *serves)).await {
             Ok(Ok(_)) => {
                 listeners.close();
-                info!("the successor takes connections");
+                info!("successor accepts connections");
             }
-            Ok(Err(_)) | Err(_) => warn!("the successor does not say that it takes connections"),
+            Ok(Err(_)) | Err(_) => warn!("successor did not report that it accepts connections"),
         }
     }
     bridge.close_after(HANDOVER.saturating_sub(begun.elapsed()));
@@ -140,8 +144,8 @@ async fn finish(ended: (Gateway, ListenersEnd), mut ending: EndSignals, first: D
     let (bridge, listeners) = ended;
     let done = async {
         tokio::time::sleep(first).await;
-        // Twice: a connection may just be passed from one hand to the next. And connections that just got their last answer are
-        // given the time to read it.
+        // Twice: a connection may be in transfer between two components. And connections that just
+        // got their last response are given the time to read it.
         let mut quiet = 0;
         while quiet < 2 && Instant::now() < until {
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -1,12 +1,12 @@
-//! Lets a successor take the sockets over: in a directory of the gateway's own user, after it has
-//! reported ready.
+//! Hands the sockets to a successor: in a directory of the gateway's own user, after the successor
+//! has reported ready.
 //!
 //! Pingora passes the sockets to any process that listens on the path that it is given. So the
 //! successor listens on a second socket beside that one, and once it could serve (its agents' cards
-//! have been looked at), it says there which addresses it takes. The process that is to end
-//! connects on SIGQUIT, checks the user and the addresses of the process at the other end, lets go of
+//! have been fetched), it reports there the addresses that it takes. The process that must end
+//! connects on SIGQUIT, checks the user and the addresses of the process at the other end, releases
 //! the data directory, and only then leaves the rest to Pingora. The connection stays: over it the
-//! successor learns what the other comes to know to its end, and says when it takes connections (see
+//! successor receives changes until the other ends, and reports that it accepts connections (see
 //! `gateway::succession`).
 
 use std::fs::{self, DirBuilder, Metadata};
@@ -35,31 +35,33 @@ use crate::gateway::Gateway;
 const SOCKETS: &str = "sockets.sock";
 /// The socket on which the successor reports.
 const READY: &str = "ready.sock";
-/// Most bytes of a path of a socket, on Linux.
+/// The maximum length of a path of a socket, on Linux.
 const MAX_SOCKET_PATH: usize = 107;
 /// Begins the report of a successor; its addresses follow, one line ends it.
 const REPORT: &str = "mcp-a2a-gateway ready";
-/// A word of the report: the connection may stay, and the successor takes in what it is told there.
+/// A word of the report: the connection may stay, and the successor applies the changes sent on it.
 const LEARNS: &str = "learns";
 /// Answers the report.
 const ACCEPTED: &[u8] = b"accepted\n";
-/// How long a process that is to end looks for a successor, which may have been started at the same
-/// moment.
+/// The time for which a process that must end searches a successor, which may have been started at
+/// the same moment.
 const SEARCH: Duration = Duration::from_secs(15);
-/// How long a successor waits for its agents' cards. An agent that is down is no reason to stay.
+/// The time for which a successor waits for its agents' cards. An agent that is down is no reason
+/// to stay.
 const CARDS: Duration = Duration::from_secs(8);
-/// How long a successor waits until the other process has let go of the data directory.
+/// The time for which a successor waits until the other process has released the data directory.
 const ACCEPTED_WITHIN: Duration = Duration::from_secs(15);
-/// How long it waits until what lies there is read. More would keep Pingora waiting for too long.
+/// The time for which it waits until the data directory is read. More would keep Pingora waiting
+/// for too long.
 const OPENED: Duration = Duration::from_secs(3);
-/// Pause between two looks.
+/// The interval of repeated checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long one side waits for a line of the other.
+/// The time for which one side waits for a line of the other.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long a successor waits for the process that is to end.
+/// The time for which a successor waits for the process that must end.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Why sockets are not taken over.
+/// The reason for which sockets are not taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum UpgradeProblem {
     /// The directory could be written by others, or they could put another in its place.
@@ -78,7 +80,7 @@ pub enum UpgradeProblem {
         /// The error of the system.
         error: io::Error,
     },
-    /// No process listens where a successor would.
+    /// No process listens as a successor.
     #[error("no process waits for the sockets (start it with serve --upgrade)")]
     NoSuccessor,
     /// No process has offered its sockets.
@@ -87,7 +89,7 @@ pub enum UpgradeProblem {
     /// The process on the other side is another user's.
     #[error("the process at the other end runs as another user (uid {0})")]
     OtherUser(u32),
-    /// The process that waits does not say that it is ready.
+    /// The process that waits does not report ready.
     #[error("the process that waits for the sockets does not report ready")]
     NotReady,
     /// The process that connected did not accept the report.
@@ -98,21 +100,21 @@ pub enum UpgradeProblem {
     OtherAddresses(SocketAddr),
 }
 
-/// Turns true when the successor takes connections.
+/// Turns true when the successor accepts connections.
 pub(super) type Serves = watch::Receiver<bool>;
 
-/// Knowledge of both sides of an upgrade.
+/// The state of both sides of an upgrade.
 #[derive(Debug, Clone)]
 pub(super) struct UpgradeCoordinator {
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
 }
 
-/// Takes the sockets over. Listeners of the successor begin after it.
+/// Takes the sockets over. Listeners of the successor start after it.
 pub(super) struct SocketTakeover {
-    /// Makes itself ready meanwhile.
+    /// The gateway, which becomes ready meanwhile.
     pub(super) bridge: Gateway,
-    /// Where the processes meet.
+    /// The directory in which the processes meet.
     pub(super) upgrade: UpgradeCoordinator,
 }
 
@@ -125,13 +127,13 @@ impl BackgroundService for SocketTakeover {
             }
         };
         if timeout(CARDS, ready).await.is_err() {
-            warn!("some agents do not answer; sockets are taken over without their cards");
+            warn!("taking over sockets without the cards of some agents");
         }
         let stream = match self.upgrade.report_ready().await {
             Ok(stream) => stream,
             Err(problem) => {
                 // As Pingora ends, if it gets no sockets.
-                error!(%problem, "sockets cannot be taken over");
+                error!(error = %problem, "failed to take over sockets");
                 end_process(1);
             }
         };
@@ -143,16 +145,16 @@ impl BackgroundService for SocketTakeover {
             }
         };
         if timeout(OPENED, opened).await.is_err() {
-            warn!("requests are taken before the data directory is read");
+            warn!("accepting requests before the data directory is read");
         }
         notifier.notify_ready();
         if let Err(error) = learnt.await {
-            warn!(%error, "no more is learnt from the predecessor");
+            warn!(%error, "failed to receive changes of the predecessor");
         }
     }
 }
 
-/// Says that connections are accepted. Begins once the sockets are there.
+/// Reports that connections are accepted. Starts once the sockets are there.
 pub(super) struct Serving(pub(super) Gateway);
 
 #[async_trait]
@@ -163,7 +165,7 @@ impl BackgroundService for Serving {
 }
 
 impl UpgradeCoordinator {
-    /// For a process with these addresses; `directory` is the operator's choice.
+    /// Creates it for a process with these addresses; `directory` is the operator's choice.
     pub(super) fn new(directory: Option<PathBuf>, addresses: Vec<SocketAddr>) -> Self {
         let own = || {
             let temporary = std::env::temp_dir();
@@ -173,21 +175,21 @@ impl UpgradeCoordinator {
         Self { directory: directory.unwrap_or_else(own), addresses }
     }
 
-    /// The addresses of this process.
+    /// Returns the addresses of this process.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The path that Pingora passes the sockets on.
+    /// Returns the path on which Pingora passes the sockets.
     pub(super) fn sockets(&self) -> PathBuf {
         self.directory.join(SOCKETS)
     }
 
-    /// Makes the directory, if it is not there, and checks it.
+    /// Creates the directory, if it does not exist, and checks it.
     ///
     /// # Errors
     ///
-    /// [`UpgradeProblem::Directory`], if other users could write there.
+    /// [`UpgradeProblem::Directory`] if other users could write there.
     pub(super) fn prepare(&mut self) -> Result<(), UpgradeProblem> {
         match DirBuilder::new().mode(0o700).create(&self.directory) {
             Ok(()) => {}
@@ -198,19 +200,19 @@ impl UpgradeCoordinator {
         Ok(())
     }
 
-    /// Waits until the process that is to end has accepted the report that this one is ready. It
+    /// Waits until the process that must end has accepted the report that this one is ready. It
     /// passes its sockets at once then.
     ///
     /// # Errors
     ///
-    /// [`UpgradeProblem`], if none does so in time.
+    /// [`UpgradeProblem`] if none does so in time.
     async fn report_ready(&self) -> Result<UnixStream, UpgradeProblem> {
         let path = self.checked()?.join(READY);
         let failed = |error| UpgradeProblem::Socket { path: path.clone(), error };
         // An earlier process may have left them; the directory is this user's alone.
         [&self.sockets(), &path].into_iter().try_for_each(|path| remove(path)).map_err(failed)?;
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        info!(path = %path.display(), "waits for the sockets of the process that is to end");
+        info!(path = %path.display(), "waiting for the sockets of the predecessor");
         let deadline = Instant::now() + WAIT;
         let outcome = loop {
             match timeout_at(deadline, listener.accept()).await {
@@ -218,7 +220,7 @@ impl UpgradeCoordinator {
                 Ok(Err(error)) => break Err(failed(error)),
                 Ok(Ok((stream, _))) => match self.report(stream).await {
                     Ok(stream) => break Ok(stream),
-                    Err(problem) => warn!(%problem, "sockets were not offered"),
+                    Err(problem) => warn!(error = %problem, "failed to get an offer of sockets"),
                 },
             }
         };
@@ -242,12 +244,12 @@ impl UpgradeCoordinator {
         }
     }
 
-    /// Finds a successor that is ready, and accepts it: what is kept on disk is its from then on. Returns how to hear that it takes
-    /// connections, if it says so.
+    /// Finds a successor that is ready, and accepts it: the data directory belongs to it from then
+    /// on. Returns the receiver of its report that it accepts connections, if it sends one.
     ///
     /// # Errors
     ///
-    /// [`UpgradeProblem`] says why the sockets stay here.
+    /// [`UpgradeProblem`] is the reason for which the sockets stay here.
     pub(super) async fn accept_successor(&self, bridge: &Gateway) -> Result<Option<Serves>, UpgradeProblem> {
         let mut stream = self.find_successor().await?;
         check_peer(&stream)?;
@@ -281,7 +283,7 @@ impl UpgradeCoordinator {
                 match UnixStream::connect(self.checked()?.join(READY)).await {
                     Ok(stream) if !is_own(&stream) => return Ok(stream),
                     Ok(_) => return Err(UpgradeProblem::NoSuccessor),
-                    Err(error) => debug!(%error, "no successor yet"),
+                    Err(error) => debug!(%error, "failed to connect to successor"),
                 }
             }
             if Instant::now() >= deadline {
@@ -291,7 +293,7 @@ impl UpgradeCoordinator {
         }
     }
 
-    /// The directory without symbolic links, if no other user can write there or above.
+    /// Returns the directory without symbolic links, if no other user can write there or above.
     fn checked(&self) -> Result<PathBuf, UpgradeProblem> {
         resolved(&self.directory, geteuid().as_raw()).map_err(|why| self.refused(why))
     }
@@ -301,7 +303,8 @@ impl UpgradeCoordinator {
     }
 }
 
-/// Lets go of what is kept on disk, accepts the successor, and tells it from then on what is to be kept.
+/// Releases the data directory, accepts the successor, and sends it from then on the changes to
+/// persist.
 async fn pass_on(stream: UnixStream, bridge: &Gateway) -> Result<Serves, UpgradeProblem> {
     let giver = bridge.clone();
     let pass = move || {
@@ -314,7 +317,7 @@ async fn pass_on(stream: UnixStream, bridge: &Gateway) -> Result<Serves, Upgrade
     match tokio::task::spawn_blocking(pass).await {
         Ok(Ok(serves)) => Ok(serves),
         failed => {
-            warn!(?failed, "the process that waits for the sockets does not listen any more");
+            warn!(error = ?failed, "failed to hand over to successor");
             bridge.keep_again().await;
             Err(UpgradeProblem::NotReady)
         }
@@ -347,26 +350,26 @@ fn resolved(directory: &Path, user: u32) -> Result<PathBuf, String> {
     Ok(resolved)
 }
 
-/// Whether another user could put something else in the place of what lies in this directory.
+/// Returns true if another user could replace an entry of this directory.
 fn is_open(directory: &Metadata, user: u32) -> bool {
     const STICKY: u32 = 0o1000;
     let is_own = directory.uid() == user || directory.uid() == 0;
     !is_own || (directory.mode() & 0o022 != 0 && directory.mode() & STICKY == 0)
 }
 
-/// Whether this process is at both ends: it waits for sockets itself.
+/// Returns true if this process is at both ends: it waits for sockets itself.
 fn is_own(stream: &UnixStream) -> bool {
     let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
     peer.and_then(|peer| u32::try_from(peer).ok()) == Some(std::process::id())
 }
 
-/// Lets a process of this user, or of root, be the peer.
+/// Accepts a process of this user, or of root, as the peer.
 fn check_peer(stream: &UnixStream) -> Result<(), UpgradeProblem> {
     let peer = stream.peer_cred().map_err(|_| UpgradeProblem::NotReady)?.uid();
     if peer == 0 || peer == geteuid().as_raw() { Ok(()) } else { Err(UpgradeProblem::OtherUser(peer)) }
 }
 
-/// One line of a peer, without its end.
+/// Reads one line of a peer, without its end.
 async fn line(stream: &mut UnixStream) -> Option<String> {
     let mut line = Vec::new();
     while line.len() < 4096 {

@@ -1,7 +1,7 @@
-//! One line of the access log per request.
+//! The access log: one line per request.
 //!
-//! Has no room for secrets: no header values, no bodies, no query. What a peer wrote is cut and escaped. Written as an
-//! event of target `access`, so the log's filter and format apply to it.
+//! Contains no secrets: no header values, no bodies, no query. Text of a peer is cut and escaped.
+//! Written as an event of target `access`, so the log's filter and format apply to it.
 
 use std::fmt::{self, Display, Write as _};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tracing::field;
 
 use super::visible::is_hidden;
 
-/// Characters of a peer's text that are logged.
+/// The maximum number of characters of a peer's text that are logged.
 const MAX_LOGGED_CHARS: usize = 200;
 
-/// What there is to say about a request that is over. `None` where it did not come to that.
+/// The facts about a completed request. `None` for steps that were not reached.
 #[derive(Debug, Clone, Default)]
 pub struct AccessLine<'a> {
     /// The listener that took the request.
@@ -32,7 +32,7 @@ pub struct AccessLine<'a> {
     pub agent: Option<&'a str>,
     /// The era of MCP that the client speaks.
     pub era: Option<&'a str>,
-    /// Whether the request belonged to an MCP session. Its id is a secret.
+    /// True if the request belonged to an MCP session. Its id is a secret.
     pub session: bool,
     /// From the request's first byte to the response's last.
     pub took: Duration,
@@ -42,9 +42,9 @@ pub struct AccessLine<'a> {
     pub bytes_in: u64,
     /// Bytes of the response's body.
     pub bytes_out: u64,
-    /// How it ended, as in the metrics.
+    /// The outcome, as in the metrics.
     pub outcome: &'a str,
-    /// What went wrong, by its public name.
+    /// The fault, by its public name.
     pub fault: Option<&'a str>,
 }
 
@@ -72,7 +72,8 @@ impl AccessLine<'_> {
     }
 }
 
-/// Text of a peer, made fit for a log: cut, and without anything that moves a cursor or hides text.
+/// Text of a peer, made safe for a log: cut, and without anything that moves a cursor or hides
+/// text.
 ///
 /// Use it for every log field that a peer can choose.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +97,7 @@ fn path_only(path: &str) -> &str {
     path.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Milliseconds with three decimals: a gateway's own part is well under one.
+/// Returns milliseconds with three decimals: a gateway's own part is well under one.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

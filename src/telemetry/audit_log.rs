@@ -1,7 +1,7 @@
 //! The audit log: one line per decision about a caller, of target `audit`.
 //!
-//! Who wanted what, whether it was allowed, and by which rule. Has no room for secrets: no credentials, no handles, no bodies. Not here:
-//! how requests end (see `access`).
+//! Contains caller, action, decision and rule, and no secrets: no credentials, no handles, no
+//! bodies. See `access_log` for the ends of requests.
 
 use std::fmt::Display;
 
@@ -9,12 +9,12 @@ use tracing::field;
 
 use super::access_log::Sanitized;
 
-/// A decision by the rules of the configuration. `None` where there is nothing to say.
+/// A decision by the rules of the configuration. `None` for absent fields.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditDecision<'a> {
     /// The stable name of the caller.
     pub caller: &'a str,
-    /// The method of MCP or A2A, or what a client calls one.
+    /// The method of MCP or A2A, or the client's text in its position.
     pub method: &'a str,
     /// The agent.
     pub agent: Option<&'a str>,
@@ -24,9 +24,9 @@ pub struct AuditDecision<'a> {
     pub resource: Option<&'a str>,
     /// The arguments of a call, as far as they may be logged.
     pub arguments: Option<&'a str>,
-    /// Whether it is allowed.
+    /// True if the action is allowed.
     pub is_allowed: bool,
-    /// The rule that says so; `None`: no rule allows it.
+    /// The rule that decided; `None`: no rule allows it.
     pub rule: Option<&'a str>,
 }
 
@@ -47,13 +47,13 @@ impl AuditDecision<'_> {
     }
 }
 
-/// As much of a method as a line may hold: a client may call one what it likes.
+/// Returns the part of a method that a line may hold: a client chooses its text.
 fn prefix(method: &str) -> &str {
     const MAX_METHOD_CHARS: usize = 200;
     method.char_indices().nth(MAX_METHOD_CHARS).and_then(|(end, _)| method.get(..end)).unwrap_or(method)
 }
 
-/// Somebody did not prove who it is. `why` is one of a few words.
+/// Writes the line of a failed authentication. `why` is one of a few words.
 pub fn not_admitted(from: Option<&impl Display>, why: &'static str) {
     tracing::info!(target: "audit", decision = "not_admitted", from = from.map(field::display), why);
 }

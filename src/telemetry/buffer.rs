@@ -1,7 +1,7 @@
 //! The buffer between the log and its reader, which may stop reading at any time.
 //!
-//! A line is added without waiting; a thread of its own writes. Lines that find no room are dropped and
-//! counted. Not here: what a line says (see `log`).
+//! A line is added without waiting; a thread of its own writes. Lines that exceed the buffer are
+//! dropped and counted. See `log` for the content of lines.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use prometheus::IntCounter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Most bytes of lines that wait. As many may be in the hands of the writing thread.
+/// The maximum size of the waiting lines, in bytes. The writing thread may hold as much again.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// Lines that were dropped, by all buffers of the process.
@@ -42,7 +42,7 @@ struct LogBufferShared {
 #[derive(Default)]
 struct LogBufferState {
     waiting: Vec<u8>,
-    /// Whether the thread has taken lines and not written them yet.
+    /// True if the thread has taken lines and not written them yet.
     is_writing: bool,
     /// Lines dropped since the last report of dropped lines.
     dropped: u64,
@@ -53,7 +53,7 @@ impl LogBuffer {
     ///
     /// # Errors
     ///
-    /// That of the system, if it gives no thread.
+    /// The error of the system, if it gives no thread.
     pub(super) fn start(output: impl Write + Send + 'static) -> io::Result<Self> {
         let buffer = Self::default();
         let shared = Arc::clone(&buffer.shared);
@@ -92,7 +92,7 @@ impl LogBufferShared {
             let dropped = self.take(&mut lines, is_written);
             if dropped > 0 {
                 // There is room for it: the buffer was emptied this moment.
-                tracing::warn!(lines = dropped, "log lines were dropped, their reader did not read");
+                tracing::warn!(lines = dropped, "dropped log lines: their reader did not read");
             }
             is_written = output.write_all(&lines).and_then(|()| output.flush()).is_ok();
             let mut state = self.lock();
@@ -106,8 +106,8 @@ impl LogBufferShared {
         }
     }
 
-    /// Waits for lines and takes all of them. Returns how many were dropped and are to be reported: none
-    /// while writing fails, because the report itself would fail and be reported for ever.
+    /// Waits for lines and takes all of them. Returns how many were dropped and must be reported:
+    /// none while writing fails, because the report itself would fail and be reported without end.
     fn take(&self, lines: &mut Vec<u8>, reports: bool) -> u64 {
         let state = self.lock();
         let state = self.added.wait_while(state, |state| state.waiting.is_empty());

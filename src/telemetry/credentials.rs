@@ -1,6 +1,6 @@
-//! What is counted of agents' credentials: tokens that are fetched, files that are read again.
+//! Metrics of agents' credentials: tokens that are fetched, files that are read again.
 //!
-//! Never a secret, nor anything that a token endpoint says. Not here: counting requests (see `metrics`).
+//! Never a secret, nor a text of a token endpoint. See `metrics` for requests.
 
 use prometheus::{IntCounterVec, Registry};
 
@@ -32,7 +32,7 @@ impl CredentialMetrics {
 }
 
 impl AgentMetrics {
-    /// Counts what became of a token.
+    /// Counts the outcome of a token.
     pub fn token(&self, outcome: Token) {
         self.all.credentials.tokens.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
     }

@@ -1,7 +1,6 @@
-//! What is counted of the endpoints of agents, and of the calls that wait for an agent.
+//! Metrics of the endpoints of agents, and of the calls that wait for an agent.
 //!
-//! An endpoint is called by its number in the configuration, never by its address. Not here: what an endpoint answers (see
-//! `metrics`).
+//! The label of an endpoint is its number in the configuration, never its address.
 
 use std::time::Duration;
 
@@ -27,15 +26,15 @@ pub(super) struct LoadBalancerMetrics {
 
 /// The metrics of one endpoint.
 pub struct EndpointMetrics {
-    /// 1; 0 while it is left alone.
+    /// 1; 0 while its breaker is open.
     pub up: IntGauge,
     /// Requests sent to it.
     pub requests: IntCounter,
     /// Those that failed in a way that counts against it.
     pub failures: IntCounter,
-    /// How often it began to be left alone.
+    /// The number of times its breaker opened.
     pub ejections: IntCounter,
-    /// Requests that were to show whether it is back.
+    /// Requests that probe if it is back.
     pub probes: IntCounter,
 }
 
@@ -78,7 +77,7 @@ impl LoadBalancerMetrics {
 }
 
 impl AgentMetrics {
-    /// The metrics of one of its endpoints, resolved.
+    /// Returns the metrics of one of its endpoints, resolved.
     #[must_use]
     pub fn endpoint(&self, endpoint: &str) -> EndpointMetrics {
         let (all, labels) = (&self.all.balance, [self.name.as_str(), endpoint]);
@@ -93,7 +92,7 @@ impl AgentMetrics {
         }
     }
 
-    /// The metrics of the calls that wait for it, resolved.
+    /// Returns the metrics of the calls that wait for it, resolved.
     #[must_use]
     pub fn queue(&self) -> QueueMetrics {
         let (all, labels) = (&self.all.balance, [self.name.as_str()]);

@@ -1,8 +1,8 @@
-//! The closed sets that metrics are labelled with.
+//! The closed sets of metric labels.
 //!
 //! A peer's text never becomes a label: an unknown method is `other`.
 
-/// Declares a label set: an enum, the list of all of it, and each one's text on the wire.
+/// Declares a label set: an enum, the list of all its variants, and the text of each on the wire.
 macro_rules! labels {
     ($(#[$about:meta])* $set:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$about])*
@@ -13,7 +13,7 @@ macro_rules! labels {
             /// All of them, in the order of their declaration.
             pub const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
-            /// The text of the label.
+            /// Returns the text of the label.
             #[must_use]
             pub const fn label(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
@@ -23,7 +23,7 @@ macro_rules! labels {
 }
 
 labels! {
-    /// What a client asked for.
+    /// The method of a request.
     Method {
         /// MCP `initialize`.
         Initialize = "initialize",
@@ -69,13 +69,13 @@ labels! {
         TasksCancel = "tasks/cancel",
         /// MCP `tasks/update`.
         TasksUpdate = "tasks/update",
-        /// A client's answer to something that the gateway asked.
+        /// A client's response to a request of the gateway.
         Response = "response",
         /// `GET` of an MCP endpoint: the stream of a session.
         SessionStream = "session_stream",
         /// `DELETE` of an MCP endpoint.
         SessionEnd = "session_end",
-        /// A2A `SendMessage`, and what it was called before 1.0; so with all that follow.
+        /// A2A `SendMessage`, and its names before 1.0; so with all that follow.
         SendMessage = "SendMessage",
         /// A2A `SendStreamingMessage`.
         SendStreamingMessage = "SendStreamingMessage",
@@ -99,11 +99,11 @@ labels! {
         GetExtendedAgentCard = "GetExtendedAgentCard",
         /// Another method, of an extension of A2A.
         A2a = "a2a",
-        /// The list of agents on the A2A face.
+        /// The list of agents of the A2A server.
         AgentList = "agent_list",
         /// The API catalog.
         ApiCatalog = "api_catalog",
-        /// An agent's card on the A2A face.
+        /// An agent's card of the A2A server.
         AgentCard = "agent_card",
         /// A push notification of an agent.
         Push = "push",
@@ -113,7 +113,7 @@ labels! {
 }
 
 impl Method {
-    /// The label of an MCP method as a client wrote it.
+    /// Returns the label of an MCP method as a client wrote it.
     #[must_use]
     pub fn of(method: &str) -> Self {
         match method {
@@ -145,21 +145,21 @@ impl Method {
 }
 
 labels! {
-    /// How a request ended.
+    /// The outcome of a request.
     Outcome {
-        /// With what was asked for.
+        /// With the requested result.
         Ok = "ok",
-        /// With a handle: the work goes on at the agent.
+        /// With a handle: the work continues at the agent.
         Continues = "continues",
         /// With a question to the client.
         InputRequired = "input_required",
-        /// Refused: not allowed, too much, too many.
+        /// Rejected: not allowed, too much, too many.
         Refused = "refused",
         /// Failed, and the client can fix it.
         ClientFault = "client_fault",
         /// Failed, and the agent's owner can fix it.
         AgentFault = "agent_fault",
-        /// Failed, and it is a bug or the configuration of the gateway.
+        /// Failed, by a bug or the configuration of the gateway.
         GatewayFault = "gateway_fault",
         /// Cancelled by the client.
         Cancelled = "cancelled",
@@ -169,19 +169,19 @@ labels! {
 }
 
 labels! {
-    /// What became of a token for an agent.
+    /// The outcome of a token for an agent.
     Token {
         /// It was fetched.
         Fetched = "fetched",
         /// It could not be fetched.
         Failed = "failed",
-        /// The agent refused it.
+        /// The agent rejected it.
         Refused = "refused",
     }
 }
 
 labels! {
-    /// How a fetch of an agent's card ended.
+    /// The outcome of a fetch of an agent's card.
     Refresh {
         /// The card is another than before.
         Changed = "changed",
@@ -193,57 +193,58 @@ labels! {
 }
 
 labels! {
-    /// What became of an agent's push notification.
+    /// The outcome of an agent's push notification.
     Push {
-        /// The agent is asked how the task stands.
+        /// The agent is asked for the state of the task.
         Taken = "taken",
         /// The agent is asked already, and once more after that.
         Joined = "joined",
         /// The task is over.
         TaskOver = "task_terminated",
-        /// Nobody here knows the task any more.
+        /// The gateway does not know the task any more.
         UnknownTask = "unknown_task",
-        /// It is about another task than its address, or does not say.
+        /// The push is about another task than its address, or does not name one.
         OtherTask = "other_task",
-        /// It does not prove that it comes from the agent.
+        /// It does not authenticate as one of the agent.
         Unproven = "unauthenticated",
-        /// Its address is none of ours.
+        /// Its address is none of the gateway's.
         UnknownAddress = "unknown_address",
         /// Its body could not be read.
         Unread = "unreadable",
-        /// No push: the agent asked whether the address is ours.
+        /// No push: the agent asked if the address is the gateway's.
         Validated = "validated",
-        /// The A2A client that it is meant for has taken it.
+        /// The A2A client that it is meant for has received it.
         Forwarded = "forwarded",
-        /// That client answered with something else than a success.
+        /// That client responded with something else than a success.
         ClientRefused = "client_refused",
-        /// That client could not be reached, or may not be, or did not answer in time.
+        /// That client is unreachable, or forbidden, or did not respond in time.
         ClientUnreachable = "client_unreachable",
-        /// It cannot be put in that client's version: the agent does not say how the task stands.
+        /// It cannot be translated to that client's version: the agent does not report the state of
+        /// the task.
         Unsaid = "state_unavailable",
-        /// As many are on their way as may be.
+        /// The maximum number of pushes is on the way already.
         Overloaded = "overloaded",
     }
 }
 
 labels! {
-    /// How a question of an agent is put to a client.
+    /// The form in which an agent's question is sent to a client.
     Asked {
         /// With an `input_required` result; the client calls again.
         Mrtr = "mrtr",
         /// With an `elicitation/create` on the stream of the call.
         Elicitation = "elicitation",
-        /// In words, with a handle.
+        /// As text, with a handle.
         Handle = "handle",
     }
 }
 
 labels! {
-    /// How a TLS handshake with a client ended.
+    /// The outcome of a TLS handshake with a client.
     Handshake {
         /// With a connection.
         Ok = "ok",
-        /// The client has to show a certificate and showed none.
+        /// The client must present a certificate and presented none.
         NoCertificate = "no_certificate",
         /// None of the authorities issued the certificate.
         UnknownIssuer = "unknown_issuer",
@@ -253,19 +254,20 @@ labels! {
         NotYetValid = "not_yet_valid",
         /// The certificate, or one above it, has been revoked.
         Revoked = "revoked",
-        /// No revocation list says whether the certificate is good, or it has expired.
+        /// No revocation list states the status of the certificate, or the list has expired.
         RevocationUnknown = "revocation_unknown",
         /// The certificate is not for clients.
         WrongUsage = "wrong_usage",
-        /// The client shows too many certificates, too many of one name, or too many bytes of them.
+        /// The client presents too many certificates, too many of one name, or too many bytes of
+        /// them.
         ChainTooLarge = "chain_too_large",
-        /// Something else is wrong with the certificate.
+        /// Another error of the certificate.
         BadCertificate = "bad_certificate",
         /// Both sides have no version, cipher or certificate in common.
         NothingInCommon = "no_shared_parameters",
         /// The client refused: mostly, it does not trust the listener's certificate.
         RefusedByClient = "refused_by_client",
-        /// What came is not TLS as it should be.
+        /// The bytes are not valid TLS.
         Malformed = "malformed",
         /// The client took too long.
         Timeout = "timeout",
@@ -277,45 +279,45 @@ labels! {
 }
 
 labels! {
-    /// What became of certificates and lists that were read again.
+    /// The outcome of a reload of certificates and lists.
     Reload {
         /// They are used from now on.
         Used = "used",
-        /// Something is wrong with them: the old ones stay.
+        /// They are invalid: the old ones stay.
         Refused = "refused",
     }
 }
 
 labels! {
-    /// Why a request was refused before any agent was asked.
+    /// The reason for which a request was rejected before any agent was contacted.
     Refusal {
-        /// The caller did not prove who it is.
+        /// The caller did not authenticate.
         Unauthenticated = "unauthenticated",
         /// The caller may not do that.
         Forbidden = "forbidden",
         /// The `Origin` is not allowed.
         Origin = "origin",
-        /// The `Host` is not ours.
+        /// The `Host` is none of the gateway's.
         Host = "host",
         /// Too many requests of this caller.
         RateLimited = "rate_limited",
         /// Too many requests altogether, or the gateway is stopping.
         Overloaded = "overloaded",
-        /// As many connections from one address as there may be.
+        /// The maximum number of connections from one address is open.
         AddressConnections = "address_connections",
-        /// The caller holds as many bytes as it may; answers of agents count too.
+        /// The caller holds as many bytes as it may; responses of agents count too.
         CallerBytes = "caller_bytes",
-        /// All together hold as many bytes as they may; answers of agents count too.
+        /// All together hold as many bytes as they may; responses of agents count too.
         Bytes = "bytes",
-        /// As many live tasks as there may be.
+        /// The maximum number of live tasks is reached.
         TasksFull = "tasks_full",
         /// The body or a header is too large.
         TooLarge = "too_large",
-        /// Not HTTP, JSON-RPC or MCP as it should be.
+        /// Not valid HTTP, JSON-RPC or MCP.
         Malformed = "malformed",
         /// No such path, agent or session.
         NotFound = "not_found",
-        /// The agent fails so often that it is left alone for a while.
+        /// The breaker of the agent is open.
         BreakerOpen = "breaker_open",
     }
 }

@@ -1,7 +1,8 @@
-//! The log: where it goes, in which form, and what is left out.
+//! The log: its output, its form, and its noise filter.
 //!
-//! Writes to standard error, by a buffer: a reader that does not read delays no request. What Pingora logs (by the `log` crate) comes through here too; lines in which any port
-//! scanner could drown the log are left out unless the filter names Pingora.
+//! Writes to standard error, by a buffer: a reader that does not read delays no request. Events of
+//! Pingora (by the `log` crate) are logged here too; lines with which any port scanner could flood
+//! the log are left out unless the filter names Pingora.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -18,13 +19,13 @@ use tracing_subscriber::{EnvFilter, Registry};
 use super::buffer::LogBuffer;
 use super::visible::{EscapeStyle, VisibleLines};
 
-/// Longest wait for the log's reader when the process ends.
+/// The longest wait for the log's reader when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The buffer of the process's log.
 static BUFFER: OnceLock<LogBuffer> = OnceLock::new();
 
-/// What Pingora logs as errors although any client can cause them at will.
+/// Texts that Pingora logs as errors although any client can cause them at will.
 const NOISE: [&str; 7] = [
     "Downstream handshake error",
     "Downstream handshake timeout",
@@ -45,25 +46,25 @@ pub enum LogFormat {
     Json,
 }
 
-/// How to log.
+/// The settings of the log.
 #[derive(Debug, Clone, Default)]
 pub struct LogSettings {
     /// The form of each line.
     pub format: LogFormat,
-    /// Levels by target, for example `info,access=off,mcp_a2a_gateway::transport=debug`. Without it the environment
-    /// variable `RUST_LOG` counts, and then `info`.
+    /// Levels by target, for example `info,access=off,mcp_a2a_gateway::transport=debug`. Without it
+    /// the environment variable `RUST_LOG` counts, and then `info`.
     pub filter: Option<String>,
 }
 
-/// Why the log could not be started.
+/// The reason for which the log could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LogProblem {
-    /// The filter is not one.
+    /// The filter is invalid.
     #[error("log filter {filter:?}: {problem}")]
     Filter {
-        /// What was written.
+        /// The filter as written.
         filter: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// The process logs already, perhaps because it embeds the gateway.
@@ -78,7 +79,7 @@ pub enum LogProblem {
 ///
 /// # Errors
 ///
-/// [`LogProblem`]; after [`LogProblem::AlreadyRunning`] the log that runs goes on.
+/// [`LogProblem`]; after [`LogProblem::AlreadyRunning`] the existing log remains.
 pub fn init(settings: &LogSettings) -> Result<(), LogProblem> {
     let ansi = std::io::stderr().is_terminal();
     let buffer = LogBuffer::start(std::io::stderr())?;
@@ -126,7 +127,7 @@ where
     })
 }
 
-/// Leaves out the noise.
+/// Drops events that are noise.
 struct NoiseFilter {
     on: bool,
 }
@@ -139,7 +140,7 @@ impl<S: Subscriber> Layer<S> for NoiseFilter {
         if !ours && *event.metadata().level() > Level::INFO {
             return false;
         }
-        // All that comes by the `log` crate has this target; its own is a field.
+        // All events of the `log` crate have this target; their own is a field.
         if !self.on || event.metadata().target() != "log" {
             return true;
         }
@@ -191,7 +192,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What `work` logs.
+    /// Returns the log of `work`.
     pub(crate) fn written(json: bool, filter: &str, work: impl FnOnce()) -> String {
         let format = if json { LogFormat::Json } else { LogFormat::Text };
         let settings = LogSettings { format, filter: Some(filter.to_owned()) };

@@ -1,8 +1,8 @@
 //! The gateway's metrics, in a registry of their own.
 //!
-//! Every label comes from a closed set: methods, outcomes and reasons are enums here, agents are those of the
-//! configuration. So no peer can make series. What the hot path counts is resolved once per agent, not per request.
-//! Not here: what is counted of tasks (see `tasks`).
+//! Every label comes from a closed set: methods, outcomes and reasons are enums here, agents are
+//! those of the configuration. So no peer can create series. Counters of the hot path are resolved
+//! once per agent, not per request. See also `tasks`.
 
 use std::array;
 use std::sync::{Arc, OnceLock};
@@ -93,7 +93,7 @@ pub struct Metrics {
     panics: IntCounter,
     pub(super) balance: LoadBalancerMetrics,
     pub(super) credentials: CredentialMetrics,
-    /// Those of places that are not called.
+    /// Those of addresses that are not called.
     pub outbound: OutboundMetrics,
     /// Those of tasks.
     pub tasks: TaskMetrics,
@@ -102,7 +102,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Makes and registers them all.
+    /// Creates and registers them all.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Metrics {
         }))
     }
 
-    /// The metrics of one configured agent, resolved. Keep it as long as the agent.
+    /// Returns the metrics of one configured agent, resolved. Keep it as long as the agent.
     #[must_use]
     pub fn agent(self: &Arc<Self>, name: &str) -> Arc<AgentMetrics> {
         Arc::new(AgentMetrics {
@@ -169,26 +169,26 @@ impl Metrics {
         })
     }
 
-    /// The metrics of requests that no agent serves.
+    /// Returns the metrics of requests that no agent serves.
     #[must_use]
     pub fn no_agent(self: &Arc<Self>) -> Arc<AgentMetrics> {
         self.agent(NO_AGENT)
     }
 
-    /// No longer says that an agent is up or down: it has left the configuration.
+    /// Removes the `up` series of an agent that has left the configuration.
     pub fn forget_agent(&self, name: &str) {
         // Fails only if the agent was never up or down.
         drop(self.agent_up.remove_label_values(&[name]));
     }
 
-    /// Counts a request that was refused before any agent was asked.
+    /// Counts a request that was rejected before any agent was contacted.
     pub fn refused(&self, reason: Refusal) {
         if let Some(counter) = self.refused.get(reason as usize) {
             counter.inc();
         }
     }
 
-    /// Shows how many bytes requests and answers hold now.
+    /// Sets the number of bytes that requests and responses hold now.
     pub fn holds(&self, bytes: usize) {
         self.held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
@@ -210,18 +210,18 @@ impl Metrics {
         GaugeGuard::new([Some(&self.background), None])
     }
 
-    /// Event streams open now, over all agents.
+    /// Returns the number of event streams open now, over all agents.
     #[must_use]
     pub fn open_streams(&self) -> i64 {
         self.all_streams.get()
     }
 
-    /// All metrics in Prometheus's text format ([`prometheus::TEXT_FORMAT`]).
+    /// Returns all metrics in Prometheus's text format ([`prometheus::TEXT_FORMAT`]).
     #[must_use]
     pub fn render(&self) -> Vec<u8> {
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            tracing::error!(%error, "metrics could not be written");
+            tracing::error!(%error, "failed to render metrics");
         }
         text
     }
@@ -233,7 +233,7 @@ const SERIES: usize = Method::ALL.len() * Outcome::ALL.len();
 pub struct AgentMetrics {
     pub(super) all: Arc<Metrics>,
     pub(super) name: String,
-    /// By method, then outcome; made when first counted, so that what never happens takes no series.
+    /// By method, then outcome; created when first counted, so that unused labels take no series.
     requests: [OnceLock<IntCounter>; SERIES],
     gateway_time: Histogram,
     agent_time: Histogram,
@@ -242,7 +242,7 @@ pub struct AgentMetrics {
 }
 
 impl AgentMetrics {
-    /// Counts a request that is over.
+    /// Counts a completed request.
     pub fn request(&self, method: Method, outcome: Outcome) {
         if let Some(counter) = self.requests.get(method as usize * Outcome::ALL.len() + outcome as usize) {
             counter
@@ -253,7 +253,7 @@ impl AgentMetrics {
         }
     }
 
-    /// Records how long a request took: all of it, and the part spent waiting for the agent.
+    /// Records the latency of a request: all of it, and the part spent waiting for the agent.
     pub fn observe_latency(&self, whole: Duration, agent: Option<Duration>) {
         self.gateway_time.observe(whole.saturating_sub(agent.unwrap_or_default()).as_secs_f64());
         if let Some(agent) = agent {
@@ -271,7 +271,7 @@ impl AgentMetrics {
         self.events.inc_by(count);
     }
 
-    /// Says whether the agent can be used.
+    /// Sets the `up` gauge: true if the agent can be used.
     pub fn up(&self, up: bool) {
         self.all.agent_up.with_label_values(&[&self.name]).set(i64::from(up));
     }
@@ -281,12 +281,13 @@ impl AgentMetrics {
         self.all.card_refreshes.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
     }
 
-    /// Counts a failed HTTP exchange, by the transport's name for the kind (a closed set, never a peer's text).
+    /// Counts a failed HTTP exchange, by the transport's label for the kind (a closed set, never a
+    /// peer's text).
     pub fn transport_error(&self, kind: &'static str) {
         self.all.transport_errors.with_label_values(&[self.name.as_str(), kind]).inc();
     }
 
-    /// Counts a task that has to be asked for, because its stream broke off.
+    /// Counts a task that must be polled, because its stream broke off.
     pub fn reattached(&self) {
         self.all.tasks.reattached(&self.name);
     }
@@ -297,7 +298,7 @@ impl AgentMetrics {
     }
 }
 
-/// Something counted while it lasts.
+/// A gauge that is raised until this is dropped.
 #[must_use = "it is counted until this is dropped"]
 pub struct GaugeGuard([Option<IntGauge>; 2]);
 

@@ -1,6 +1,7 @@
-//! What the gateway tells its operator: metrics, the access log, the log.
+//! Telemetry for the operator: metrics, the access log, the log.
 //!
-//! Knows nothing else of the gateway: labels are closed sets of its own. Not here: the listener that serves metrics.
+//! Independent of the rest of the gateway: labels are closed sets of its own. Out of scope: the
+//! listener that serves metrics.
 
 pub mod access_log;
 pub mod audit_log;

@@ -1,12 +1,12 @@
-//! What is counted of places that the gateway would not go to.
+//! Metrics of addresses that the gateway refuses to call.
 //!
-//! Not here: which places those are (see `transport` and `agents`).
+//! See `transport` and `agents` for the refusals.
 
 use prometheus::{IntCounterVec, Registry};
 
 use super::metrics::{opts, register};
 
-/// The metrics of what was not called. Clones count together.
+/// The metrics of refused addresses. Clones count together.
 #[derive(Debug, Clone)]
 pub struct OutboundMetrics {
     refused: IntCounterVec,
@@ -21,7 +21,7 @@ impl OutboundMetrics {
         Ok(Self { refused: register(registry, IntCounterVec::new(opts, &["reason"])?)? })
     }
 
-    /// Counts a place that was not called. The reason is a name of the gateway's own, never a peer's text.
+    /// Counts a refused address. The reason is a label of the gateway's own, never a peer's text.
     pub fn refused(&self, reason: &'static str) {
         self.refused.with_label_values(&[reason]).inc();
     }

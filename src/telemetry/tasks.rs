@@ -1,26 +1,26 @@
-//! What is counted of tasks: how many are kept, asked about, lost from sight.
+//! Metrics of tasks: how many are kept, polled and lost.
 //!
-//! Not here: counting requests and agents (see `metrics`), the labels (see `label`).
+//! See `metrics` for requests and agents, and `label` for the labels.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
 
 use super::label::Asked;
 use super::metrics::{opts, register};
 
-/// How many tasks there are at one moment.
+/// The numbers of tasks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskCounts {
     /// In the map.
     pub tasks: usize,
-    /// About how many bytes they take there.
+    /// The approximate number of bytes that they take there.
     pub bytes: usize,
     /// Of them, polled in turn.
     pub polled: usize,
-    /// Dropped for others since the census before.
+    /// Evicted for others since the previous counts.
     pub evicted: u64,
     /// Transactions of the store that failed, since the start.
     pub store_failures: u64,
-    /// Whether the store's disk takes nothing now.
+    /// True if the store's disk accepts no writes now.
     pub is_store_failing: bool,
 }
 
@@ -74,7 +74,7 @@ impl TaskMetrics {
         })
     }
 
-    /// Shows how many tasks there are.
+    /// Sets the gauges of tasks.
     pub fn set(&self, census: TaskCounts) {
         let shown = |count| i64::try_from(count).unwrap_or(i64::MAX);
         self.tasks.set(shown(census.tasks));
@@ -85,14 +85,14 @@ impl TaskMetrics {
         self.store_failing.set(i64::from(census.is_store_failing));
     }
 
-    /// Counts a question that was put to a client.
+    /// Counts a question that was sent to a client.
     pub fn asked(&self, form: Asked) {
         if let Some(counter) = self.asked.get(form as usize) {
             counter.inc();
         }
     }
 
-    /// Counts an answer that goes to the agent.
+    /// Counts an answer that is sent to the agent.
     pub fn answered(&self) {
         self.answers.inc();
     }

@@ -1,6 +1,6 @@
-//! What is counted of TLS: handshakes, files read again, and when certificates and lists end.
+//! Metrics of TLS: handshakes, reloads, and expiries of certificates and lists.
 //!
-//! Listeners and names in labels are the operator's own. Not here: what a handshake is.
+//! Listeners and names in labels are the operator's own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ pub struct TlsMetrics {
     ends: IntGaugeVec,
 }
 
-/// Something that ends: what it is, its name, and when, in seconds since 1970.
+/// An expiry: its kind, its name, and its time in seconds since 1970.
 pub type Expiry = (&'static str, String, i64);
 
 /// The metrics of one listener, resolved.
@@ -43,7 +43,7 @@ impl TlsMetrics {
         })
     }
 
-    /// The metrics of the listener at this address. Keep it as long as the listener.
+    /// Returns the metrics of the listener at this address. Keep it as long as the listener.
     #[must_use]
     pub fn listener(&self, address: &str) -> Arc<ListenerMetrics> {
         Arc::new(ListenerMetrics {
@@ -65,23 +65,23 @@ impl ListenerMetrics {
         }
     }
 
-    /// Counts a reading of the files.
+    /// Counts a reload of the files.
     pub fn reload(&self, outcome: Reload) {
         if let Some(counter) = self.reloads.get(outcome as usize) {
             counter.inc();
         }
     }
 
-    /// Shows when everything that the listener uses ends, and nothing else any more.
+    /// Sets the expiries of all that the listener uses, and removes those of the past.
     pub fn set_expiries(&self, ends: Vec<Expiry>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, name, _) in shown.iter() {
-            // Fails only for a name that was there twice.
+            // Fails only for a name that existed twice.
             drop(self.ends.remove_label_values(&[&self.listener, *kind, name]));
         }
         for (kind, name, seconds) in &ends {
             let gauge = self.ends.with_label_values(&[&self.listener, *kind, name]);
-            // Of two with one name the first to end is shown.
+            // Of two with one name the first to expire is set.
             let first = if gauge.get() == 0 { *seconds } else { gauge.get().min(*seconds) };
             gauge.set(first);
         }

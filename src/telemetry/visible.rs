@@ -1,8 +1,8 @@
 //! Escapes for characters that a reader does not see, or that change how the text around them is
-//! seen.
+//! displayed.
 //!
-//! For the log and for terminals, where text of peers stands beside the gateway's own. Text that
-//! models read is cleaned, not escaped (see `a2a::text`).
+//! For the log and for terminals, where text of peers is beside the gateway's own. Text that models
+//! read is cleaned, not escaped (see `a2a::sanitize`).
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How an escape is written.
+/// The form of an escape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EscapeStyle {
     /// `\u{202e}`, as in Rust. For readers.
@@ -19,9 +19,9 @@ pub enum EscapeStyle {
     Json,
 }
 
-/// Whether a reader does not see this character, or sees others differently for it: controls, line
-/// separators, format characters (bidirectional, zero-width, tags), fillers, variation selectors
-/// but those of emoji.
+/// Returns true if a reader does not see this character, or sees others differently because of it:
+/// controls, line separators, format characters (bidirectional, zero-width, tags), fillers,
+/// variation selectors but those of emoji.
 #[must_use]
 pub fn is_hidden(character: char) -> bool {
     if character.is_ascii() {
@@ -63,11 +63,11 @@ fn escaped(text: &str, escape: EscapeStyle, stays: impl Fn(char) -> bool) -> Cow
     Cow::Owned(out)
 }
 
-/// Writers of a log whose lines have no hidden character: one event is one line.
+/// The writers of a log without hidden characters: one event is one line.
 pub(super) struct VisibleLines<M> {
-    /// Makes the writers behind.
+    /// Creates the underlying writers.
     pub(super) make: M,
-    /// How the lines are written.
+    /// The form of the lines.
     pub(super) escape: EscapeStyle,
 }
 
@@ -103,7 +103,7 @@ impl<W: Write> Write for VisibleLine<W> {
         if end {
             shown.push('\n');
         }
-        // In one piece, as it came: the writer behind takes or drops it whole.
+        // In one piece, as it came: the underlying writer takes or drops it whole.
         self.inner.write_all(shown.as_bytes())?;
         Ok(bytes.len())
     }

@@ -1,4 +1,5 @@
-//! The handshake before a listener's application: in time, counted, and with a reason when it fails.
+//! The TLS handshake before a listener's application: with a timeout, counted, and with a cause if
+//! it fails.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub struct TlsAcceptor<A> {
     pub endpoint: Arc<TlsListener>,
     /// The threads on which handshakes run.
     pub threads: Arc<HandshakeThreads>,
-    /// How long a handshake may take.
+    /// The time limit of a handshake.
     pub within: Duration,
     /// The end of the listeners, which waits for handshakes under way.
     pub(crate) listeners: ListenersEnd,
@@ -61,7 +62,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for TlsAcceptor<A> {
     }
 }
 
-/// Why a handshake failed.
+/// The failure of a handshake.
 struct HandshakeError {
     cause: Handshake,
     detail: String,
@@ -137,7 +138,7 @@ fn check(endpoint: &TlsListener, address: Option<IpAddr>) -> Result<(), Handshak
     endpoint.failures.check(address, Instant::now()).map_err(refused)
 }
 
-/// Makes the handshake, and takes down the certificate that the client has shown.
+/// Performs the handshake, and records the certificate that the client presented.
 async fn handshake(
     endpoint: Arc<TlsListener>,
     address: Option<IpAddr>,

@@ -66,14 +66,14 @@ impl ClientTrust {
         ChainVerifier::new(inner, &valid).map(Arc::new).map_err(TlsProblem::unusable)
     }
 
-    /// When something ends, so that what was verified before must be verified again.
+    /// Returns the times at which a part expires, so that earlier verifications must be repeated.
     pub(super) fn ends(&self) -> Vec<SystemTime> {
         let lists = self.lists.iter().filter_map(|list| list.next_update);
         self.authorities.iter().map(|authority| authority.expires).chain(lists).collect()
     }
 }
 
-/// Says which of the files has the problem.
+/// Adds the file to the problem.
 pub(super) fn named<T>(
     key: &'static str,
     pem: &Pem,

@@ -1,7 +1,7 @@
 //! A connection that lasts no longer than its client's certificate.
 //!
-//! Requests are refused one by one (see `gateway`), but an event stream that is open makes none. To whoever serves the
-//! connection, its end looks as if the client had gone. Not here: whether a certificate is good (see `auth`).
+//! Requests are rejected one by one (see `gateway`), but an open event stream makes none. The HTTP
+//! layer sees the expiry as a client disconnect. See `auth` for the validity of a certificate.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::auth::ClientCertificate;
 
-/// Between the end of a certificate and that of the connection: a request on its way is told why it is refused.
+/// The time between the end of a certificate and that of the connection: a request on its way gets
+/// the reason of its rejection.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A TLS connection of a client with a certificate.
@@ -38,7 +39,7 @@ impl ExpiringStream {
     }
 }
 
-/// Waits until the certificate is no longer good, and some more.
+/// Waits until the certificate is no longer valid, and for the grace after that.
 async fn is_expired(certificate: Arc<ClientCertificate>) {
     loop {
         certificate.may_have_ended().await;
@@ -59,14 +60,14 @@ impl AsyncRead for ExpiringStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        // What has arrived is a matter of the request; only who waits is told to stop waiting.
+        // Received bytes belong to the request; only a waiting read is ended.
         if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
             return Poll::Ready(read);
         }
         let over = this.over.get_mut().unwrap_or_else(PoisonError::into_inner);
         match over.as_mut().poll(context) {
             Poll::Ready(()) => {
-                // It must not be asked again.
+                // It must not be polled again.
                 *over = Box::pin(std::future::ready(()));
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the certificate is over")))
             }

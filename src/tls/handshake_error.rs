@@ -1,12 +1,13 @@
-//! Why a handshake failed, as one of a closed set of causes.
+//! The cause of a failed handshake, one of a closed set.
 //!
-//! Pingora gives the error of rustls as text only; the tests hold these words against the errors themselves.
+//! Pingora gives the error of rustls as text only; the tests compare the texts here with the errors
+//! themselves.
 
 use crate::telemetry::label::Handshake;
 
-/// The cause in the text of a handshake's error.
+/// Returns the cause in the text of a handshake's error.
 pub(super) fn cause(text: &str) -> Handshake {
-    // In the order of looking: what is said of certificates before what is said of anything.
+    // In the order of search: texts about certificates before general ones.
     const WORDS: [(&str, Handshake); 21] = [
         ("peer sent no certificates", Handshake::NoCertificate),
         ("revocation list expired", Handshake::RevocationUnknown),

@@ -1,6 +1,7 @@
-//! One TLS listener: what its handshakes are made with, which can be replaced while it runs.
+//! One TLS listener: the configuration of its handshakes, which can be replaced while it runs.
 //!
-//! A replacement is whole: sessions that were begun under what was before are not resumed. Not here: the handshake itself.
+//! A replacement is complete: sessions of an earlier configuration are not resumed. See `acceptor`
+//! for the handshake.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -23,21 +24,21 @@ use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, TlsProfile};
 use crate::telemetry::label::Reload;
 use crate::telemetry::tls::{Expiry, ListenerMetrics, TlsMetrics};
 
-/// Why a listener cannot use what it was given.
+/// The reason for which a listener cannot use its files or settings.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsProblem {
     /// A file cannot be read.
     #[error("{0}")]
     Unreadable(String),
-    /// Something in a file is wrong.
+    /// The content of a file is wrong.
     #[error("{what}: {problem}")]
     Bad {
         /// The file, or the key of the configuration.
         what: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: CertificateProblem,
     },
-    /// It is as it should be and cannot be used all the same.
+    /// Correct, but still unusable.
     #[error("unusable: {0}")]
     Unusable(String),
 }
@@ -48,7 +49,8 @@ impl TlsProblem {
     }
 }
 
-/// A TLS listener. Handshakes use what is current; connections keep what they began with.
+/// A TLS listener. Handshakes use the current configuration; connections keep the one they began
+/// with.
 pub struct TlsListener {
     address: SocketAddr,
     written: ListenerTls,
@@ -58,7 +60,7 @@ pub struct TlsListener {
     pub(super) failures: FailureLimiter,
 }
 
-/// All that a handshake needs. Never changes.
+/// The configuration of a handshake. Never changes.
 pub(super) struct TlsState {
     pub(super) acceptor: Acceptor,
     pub(super) witness: HandshakeRecorder,
@@ -67,12 +69,12 @@ pub(super) struct TlsState {
 }
 
 impl TlsListener {
-    /// Makes a listener's TLS of its settings, with `failures` failed handshakes of an address in a
-    /// second.
+    /// Creates the TLS of a listener from its settings, with `failures` failed handshakes of an
+    /// address in a second.
     ///
     /// # Errors
     ///
-    /// [`TlsProblem`] names what is wrong with them now.
+    /// [`TlsProblem`] names the first error in them.
     pub fn new(
         address: SocketAddr,
         written: ListenerTls,
@@ -99,12 +101,12 @@ impl TlsListener {
         self.current.load_full()
     }
 
-    /// Reads its files again and uses what they hold from the next handshake on. Connections that are open are held to the new
-    /// authorities and lists too.
+    /// Reads its files again and uses them from the next handshake on. The new authorities and
+    /// lists apply to open connections too.
     ///
     /// # Errors
     ///
-    /// [`TlsProblem`], which is counted; then everything stays as it was.
+    /// [`TlsProblem`], which is counted; then the previous configuration remains.
     pub fn reload(&self, now: SystemTime) -> Result<(), TlsProblem> {
         let made = read_again(&self.written).and_then(|written| {
             let before = self.current();
@@ -117,13 +119,13 @@ impl TlsListener {
         Ok(())
     }
 
-    /// Stops trusting the authorities that have expired since the last look, if there are any.
+    /// Stops trusting the authorities that have expired since the last check, if there are any.
     pub(super) fn keep_sessions_of(&self, since: SystemTime, now: SystemTime) {
         let current = self.current();
         let Some(clients) = &current.clients else { return };
         let over = clients.authorities.iter().any(|one| one.expires > since && one.expires <= now);
         if over && let Some(trust) = &current.witness.trust {
-            // Without a verifier (the last authority is over) nobody is trusted.
+            // Without a verifier (the last authority has expired) no certificate is trusted.
             trust.replace(clients.verifier(now).ok(), clients.ends());
         }
     }
@@ -155,7 +157,8 @@ impl TlsState {
         let resolver = Arc::new(CertificateResolver::new(&chains));
         let mut config = builder.with_cert_resolver(Arc::clone(&resolver) as _);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Sessions are kept by clients, under a key of this setup alone: so none outlives it, and none costs memory here.
+        // Sessions are kept by clients, under a key of this state alone: so none outlives it, and
+        // none costs memory here.
         config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(TlsProblem::unusable)?;
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         // The last step that changes anything, after all that can fail.
@@ -172,7 +175,7 @@ impl TlsState {
         Ok(Self { acceptor: Acceptor::from_server_config(Arc::new(config)), witness, chains, clients })
     }
 
-    /// When everything ends, for metrics and warnings.
+    /// Returns all expiries, for metrics and warnings.
     pub(super) fn ends(&self) -> Vec<Expiry> {
         let certificates = self.chains.iter().enumerate().map(|(at, chain)| {
             let name = chain.names.first().cloned().unwrap_or_else(|| format!("certificate {}", at + 1));
@@ -206,7 +209,7 @@ fn read_again(written: &ListenerTls) -> Result<ListenerTls, TlsProblem> {
     Ok(ListenerTls { certificates, profile: written.profile, client_auth: clients.transpose()? })
 }
 
-/// Takes down what a handshake has shown.
+/// The recorder of the facts of a handshake.
 pub(super) struct HandshakeRecorder {
     trust: Option<Arc<TrustHandle>>,
     verified: Option<Arc<TrustAnchors>>,
@@ -215,7 +218,7 @@ pub(super) struct HandshakeRecorder {
 
 #[async_trait]
 impl TlsAccept for HandshakeRecorder {
-    /// Nothing if the certificate cannot be read: such a connection must not go on.
+    /// Returns `None` if the certificate cannot be read: such a connection must not continue.
     async fn handshake_complete_callback(&self, tls: &TlsRef) -> Option<Arc<dyn Any + Send + Sync>> {
         let certificate = match (tls.peer_cert_chain_der(), &self.trust, &self.verified) {
             (Some(chain), Some(trust), Some(verified)) => {
@@ -225,7 +228,7 @@ impl TlsAccept for HandshakeRecorder {
             _ => None,
         };
         let (resolver, asked_for) = (Arc::clone(&self.resolver), tls.server_name().map(str::to_owned));
-        // Who asked for no name may mean any.
+        // A client that asked for no name may mean any.
         let is_for = move |host: &str| asked_for.as_ref().is_none_or(|name| resolver.is_same(name, host));
         Some(Arc::new(ClientTlsInfo { certificate, is_for: Box::new(is_for) }))
     }

@@ -1,6 +1,7 @@
-//! Keeps the TLS listeners up to date: files that changed are read again, and what will expire is told in time.
+//! Certificate reload: changed files are read again, and the operator is warned of expiries in
+//! time.
 //!
-//! Not here: what is done with the files (see `endpoint`).
+//! See `listener` for the use of the files.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -17,16 +18,16 @@ use tracing::{info, warn};
 use super::listener::TlsListener;
 use crate::config::Pem;
 
-/// How often the files are looked at. One that changed is read when it has stayed the same for as long: a key and its
-/// certificate are two files.
+/// The interval of the checks of files. A changed file is read when it has stayed the same for one
+/// interval: a key and its certificate are two files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// How often the operator is told again.
+/// The interval of repeated warnings.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
-/// How long before its end something is warned of, in seconds.
+/// The time before an expiry at which warnings begin, in seconds.
 pub const EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
 
-/// The service that watches over the files of all listeners. Needed even where there is none: without it SIGHUP ends the
-/// process.
+/// The service that watches the files of all listeners. Needed even without TLS: without it SIGHUP
+/// ends the process.
 pub struct CertificateReloader {
     endpoints: Vec<Arc<TlsListener>>,
     /// Taken when the service starts.
@@ -34,7 +35,7 @@ pub struct CertificateReloader {
 }
 
 impl CertificateReloader {
-    /// Watches over these listeners, and obeys `hangups`: those too that came before the service
+    /// Watches these listeners, and obeys `hangups`: those too that came before the service
     /// started.
     pub fn new(endpoints: Vec<Arc<TlsListener>>, hangups: Option<Signal>) -> Self {
         Self { endpoints, hangups: Mutex::new(hangups) }
@@ -51,7 +52,7 @@ pub fn hangups() -> Option<Signal> {
         signal(SignalKind::hangup())
     });
     if let Err(error) = &hangups {
-        warn!(%error, "failed to receive SIGHUP: certificates are not read again");
+        warn!(%error, "failed to receive SIGHUP, certificate reload by signal is off");
     }
     hangups.ok()
 }
@@ -73,7 +74,7 @@ impl BackgroundService for CertificateReloader {
                 () = tokio::time::sleep(CHECK_INTERVAL) => false,
             };
             if told {
-                info!(listeners = watched.len(), "told to read certificates again");
+                info!(listeners = watched.len(), "received SIGHUP, reloading certificates");
             }
             watched.iter_mut().for_each(|one| one.look(told, SystemTime::now()));
             self.endpoints.iter().for_each(|endpoint| endpoint.failures.sweep(Instant::now()));
@@ -85,16 +86,16 @@ impl BackgroundService for CertificateReloader {
     }
 }
 
-/// A listener and what its files looked like.
+/// A listener and the last state of its files.
 struct WatchedListener<'a> {
     endpoint: &'a TlsListener,
-    /// When what is in use was read.
+    /// The state of the files in use.
     used: Look,
     last: Look,
     looked: SystemTime,
 }
 
-/// What is known of files without reading them.
+/// The state of files, without their contents.
 type Look = HashMap<String, Option<[i128; 4]>>;
 
 impl<'a> WatchedListener<'a> {
@@ -119,23 +120,24 @@ impl<'a> WatchedListener<'a> {
         let listener = self.endpoint.address();
         match self.endpoint.reload(now) {
             Ok(()) => {
-                info!(%listener, "certificates were read again and are used");
+                info!(%listener, "certificates reloaded");
                 self.warn_expiring();
             }
             Err(problem) => {
-                warn!(%listener, %problem, "certificates were read again and refused: the old ones stay");
+                warn!(%listener, error = %problem, "failed to reload certificates");
             }
         }
     }
 
-    /// Warns of what ends soon.
+    /// Warns of expiries soon to come.
     fn warn_expiring(&self) {
         let listener = self.endpoint.address();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         for (kind, name, end) in self.endpoint.current().ends() {
             let days = (end - now).div_euclid(86_400);
-            // Revocation lists are short-lived by nature: they are news when nobody brought a new one.
+            // Revocation lists are short-lived by nature: a warning is due only if none has
+            // replaced an expired one.
             match end - now {
                 ..=0 => warn!(%listener, kind, name, "has expired"),
                 left if left < EXPIRY_WARNING_SECONDS && kind != "crl" => {
@@ -155,7 +157,8 @@ fn look(endpoint: &TlsListener) -> Look {
     pairs.chain(clients).filter_map(Pem::path).map(|path| (path.display().to_string(), seen(path))).collect()
 }
 
-/// What changes with a file, whether it is written, replaced, or made readable; of what a link points at.
+/// Returns the metadata that changes with a file if it is written, replaced, or made readable; of a
+/// link, that of its target.
 fn seen(path: &std::path::Path) -> Option<[i128; 4]> {
     let data = std::fs::metadata(path).ok()?;
     let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);

@@ -1,6 +1,7 @@
-//! Which certificate a client gets to see: by the name that it asks for, and the kinds of keys that it can check.
+//! Selects the certificate for a client: by the name that it asks for, and the kinds of keys that
+//! it can verify.
 //!
-//! Not here: reading certificates (see `config`).
+//! See `config` for reading certificates.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::config::certificate::CertificateChain;
 pub(super) struct CertificateResolver {
     /// By name in lower case, `*.` at the front included.
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// For everybody else: the first one, and those of another kind with the same names.
+    /// For all other names: the first certificate, and those of another kind with the same names.
     default: Vec<Arc<CertifiedKey>>,
 }
 
@@ -34,7 +35,7 @@ impl CertificateResolver {
         Self { by_name, default: default.collect() }
     }
 
-    /// Those for a name, which may stand for any one label at its front.
+    /// Returns the certificates for a name, which may stand for any one label at its front.
     fn named(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
         let name = name.to_ascii_lowercase();
         if let Some(exact) = self.by_name.get(&name) {
@@ -44,7 +45,7 @@ impl CertificateResolver {
         self.by_name.get(&format!("*.{rest}"))
     }
 
-    /// Whether somebody who asked for `one` name gets the same certificates for `other`.
+    /// Returns true if a client that asked for `one` name gets the same certificates for `other`.
     pub(super) fn is_same(&self, one: &str, other: &str) -> bool {
         let certificates = |name| self.named(name).unwrap_or(&self.default);
         let (one, other) = (certificates(one), certificates(other));
@@ -57,7 +58,7 @@ impl ResolvesServerCert for CertificateResolver {
         let named = hello.server_name().and_then(|name| self.named(name));
         let candidates = named.unwrap_or(&self.default);
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        // Without one that fits, the handshake fails with the right alert.
+        // Without a certificate that fits, the handshake fails with the right alert.
         let mut fitting: Vec<_> = candidates.iter().filter(fits).collect();
         // ECDSA costs a tenth of RSA.
         fitting.sort_by_key(|key| key.key.algorithm() == SignatureAlgorithm::RSA);

@@ -56,7 +56,8 @@ pub struct TargetSettings {
     pub uri: Uri,
     /// The addresses that the host may have.
     pub policy: AddressPolicy,
-    /// Trust and identity; needed for `https`, ignored for `http`. See [`client_config`](super::client_config).
+    /// Trust and identity; needed for `https`, ignored for `http`. See
+    /// [`client_config`](super::client_config).
     pub tls: Option<Arc<ClientConfig>>,
     /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the
     /// origin.

@@ -86,8 +86,8 @@ async fn proxy_error_is_not_retried() {
     ] {
         assert!(metrics.lines().any(|shown| shown == line), "{line}\n{metrics}");
     }
-    gateway.wait_for_output("it is left alone").await;
-    assert_eq!(told(&gateway.output(), "it is left alone"), 1);
+    gateway.wait_for_output("endpoint ejected").await;
+    assert_eq!(told(&gateway.output(), "endpoint ejected"), 1);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn one_request_probes_returning_agent() {
     assert!(refused.iter().filter(|refused| **refused > 0).count() >= CALLERS - 1, "{refused:?}");
     scene.gateway.wait_for_output("endpoint is back").await;
     let output = scene.gateway.output();
-    assert_eq!((told(&output, "it is left alone"), told(&output, "endpoint is back")), (1, 1));
+    assert_eq!((told(&output, "endpoint ejected"), told(&output, "endpoint is back")), (1, 1));
     assert!(
         scene.gateway.metrics().await.contains("endpoint_probes_total{agent=\"bard\",endpoint=\"0\"} 1\n")
     );

@@ -86,7 +86,7 @@ async fn moved_agent_is_called_by_new_card() {
     let gateway = before(&registrar, "    breaker: { failures: 2, base: 10m, max: 10m }\n").await;
     let task = task_of(&say(&gateway, "task").await);
     old.stop().await;
-    gateway.wait_for_output("it is left alone").await;
+    gateway.wait_for_output("endpoint ejected").await;
     registrar.set_card(card_at(&[("JSONRPC", &new.url())]));
     in_time("the card", async {
         while endpoints(&gateway).await[0]["url"] != json!(new.url()) {
@@ -112,7 +112,7 @@ async fn agent_is_found_at_another_interface() {
     let gateway = before(&registrar, "    breaker: { failures: 2, base: 300ms, max: 300ms }\n").await;
     let task = task_of(&say(&gateway, "task").await);
     first.stop().await;
-    gateway.wait_for_output("it is left alone").await;
+    gateway.wait_for_output("endpoint ejected").await;
     let second = worker(port).await;
     until_reached(&gateway).await;
     assert_eq!(failures(&gateway, "an agent at another interface").await, 0);
@@ -151,7 +151,7 @@ async fn agent_is_found_at_another_endpoint() {
     let gateway = before(&registrar, &own).await;
     let task = task_of(&say(&gateway, "task").await);
     first.stop().await;
-    gateway.wait_for_output("it is left alone").await;
+    gateway.wait_for_output("endpoint ejected").await;
     // The second is asked for the task, in vain, more than once.
     in_time("both are left alone", async {
         while endpoints(&gateway).await.iter().any(|endpoint| endpoint["up"] == true) {

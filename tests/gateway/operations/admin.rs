@@ -126,7 +126,7 @@ async fn admin_survives_files_used_by_clients() {
     }
     shows(&gateway, "mcp_a2a_gateway_refused_total{reason=\"address_connections\"} 0").await;
     assert_answers(&gateway).await;
-    gateway.wait_for_output("almost as many files are open as the limit of open files allows").await;
+    gateway.wait_for_output("limit of open files is almost reached").await;
     let page = gateway.metrics().await;
     let refused = page.lines().find(|line| line.contains("refused_total{reason=\"overloaded\"}")).unwrap();
     assert!(!refused.ends_with(" 0"), "{refused}");

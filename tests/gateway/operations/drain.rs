@@ -115,7 +115,7 @@ async fn call_after_drain_is_refused() {
     stage.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let session = stage.gateway.client().legacy().await;
     stage.gateway.signal("TERM");
-    stage.gateway.wait_for_output("told to end").await;
+    stage.gateway.wait_for_output("received end signal").await;
     // Answers are due while the gateway still takes requests.
     let handle = session.call("tools/call", singing()).await.finish().await.response;
     task_of(&handle["result"]);

@@ -24,7 +24,7 @@ use crate::support::{
 };
 
 /// Said by the process that ends, once the other one has its listeners.
-const TAKEN: &str = "the successor takes connections";
+const TAKEN: &str = "successor accepts connections";
 
 /// Two gateways before one agent.
 struct Pair {
@@ -61,7 +61,7 @@ impl Pair {
     /// Lets another process take over. Returns it when it takes connections.
     async fn hand_over(&self, old: &TestGateway) -> TestGateway {
         let new = old.successor(|ports| self.config(ports));
-        new.wait_for_output("waits for the sockets").await;
+        new.wait_for_output("waiting for the sockets").await;
         old.signal("QUIT");
         old.wait_for_output(TAKEN).await;
         new
@@ -377,7 +377,7 @@ async fn fresh_tls_connection_stays_with_acceptor() {
     // Accepted after those.
     assert!(Connection::open(&old, &config).await.ask("localhost").await.is_some());
     let new = old.successor(|ports| tls(&pair, &authority, ports));
-    new.wait_for_output("waits for the sockets").await;
+    new.wait_for_output("waiting for the sockets").await;
     old.signal("QUIT");
     old.wait_for_output(TAKEN).await;
     // Longer than connections without a request were kept after the close; shorter than a handshake
@@ -442,7 +442,7 @@ async fn upgrade_drops_no_fresh_tls_connection() {
         })
         .collect();
     let new = old.successor(|ports| tls(&pair, &authority, ports));
-    new.wait_for_output("waits for the sockets").await;
+    new.wait_for_output("waiting for the sockets").await;
     old.signal("QUIT");
     assert_eq!(old.ended().await, Some(0));
     let so_far = count.load(Ordering::Relaxed);

@@ -94,7 +94,7 @@ async fn log_unread_requests_are_answered() {
     println!("{REQUESTS} requests answered, {count} log lines dropped");
     assert!(count > 0);
     let lines = read(&folder.path().join("log"), reader);
-    let told = wait_for_line(&lines, "log lines were dropped").await;
+    let told = wait_for_line(&lines, "dropped log lines").await;
     assert!(told.contains(&format!("lines={}", dropped(&gateway).await)), "{told}");
     assert_eq!(
         words(

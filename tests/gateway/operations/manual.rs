@@ -202,7 +202,7 @@ async fn serve_warns_of_open_listener() {
         .await;
         // Written after the warning, to the same stream.
         gateway.wait_for_output("agent card read").await;
-        gateway.output().contains("anybody who reaches this listener")
+        gateway.output().contains("listener serves every agent without authentication")
     };
     assert!(warned("0.0.0.0", "none").await);
     assert!(!warned("0.0.0.0", "any").await && !warned("127.0.0.1", "none").await);

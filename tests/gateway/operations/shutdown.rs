@@ -49,7 +49,7 @@ async fn second_signal_ends_at_once() {
     let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
     answer.next_message().await;
     scene.gateway.signal("TERM");
-    scene.gateway.wait_for_output("told to end").await;
+    scene.gateway.wait_for_output("received end signal").await;
     // Fails if it takes longer than the kit's patience.
     scene.gateway.terminate().await;
 }
@@ -68,7 +68,7 @@ async fn calls_begun_within_grace_are_served() {
     let mut scene = Scene::tuned("shutdown: { grace: 3s, drain: 10s }").await;
     scene.agent.on_send(|_| Reply::events([v1::message("still here")]));
     scene.gateway.signal("TERM");
-    scene.gateway.wait_for_output("told to end").await;
+    scene.gateway.wait_for_output("received end signal").await;
     assert_eq!(words(&scene.said("x").await), "still here");
     scene.gateway.terminate().await;
 }

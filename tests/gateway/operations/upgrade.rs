@@ -81,11 +81,11 @@ async fn upgrade_loses_no_request() {
         })
         .collect();
     let successor = old.successor(|ports| config(ports, &agent, &named("new-gateway")));
-    successor.wait_for_output("waits for the sockets").await;
+    successor.wait_for_output("waiting for the sockets").await;
     assert_eq!(fs::metadata(place(&folder)).unwrap().permissions().mode() & 0o7777, 0o700);
     // A process that comes and goes is not the one that is waited for.
     drop(UnixStream::connect(place(&folder).join("ready.sock")).unwrap());
-    successor.wait_for_output("sockets were not offered").await;
+    successor.wait_for_output("failed to get an offer of sockets").await;
     let go = Signal::new();
     let wait = go.clone();
     agent.on_send(move |request| match request.message()["parts"][0]["text"] == "slow" {
@@ -260,7 +260,7 @@ async fn upgrade_directory_is_of_user() {
     let old = TestGateway::start_with(&environment, |ports| config(ports, &agent, "")).await;
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "not before it is needed");
     let successor = old.successor_with(&environment, |ports| config(ports, &agent, ""));
-    successor.wait_for_output("waits for the sockets").await;
+    successor.wait_for_output("waiting for the sockets").await;
     let made = fs::read_dir(temporary.path()).unwrap().next().unwrap().unwrap();
     assert!(made.file_name().to_str().unwrap().starts_with("mcp-a2a-gateway-"), "{made:?}");
     assert_eq!(made.metadata().unwrap().permissions().mode() & 0o7777, 0o700);

@@ -285,7 +285,7 @@ async fn broken_file_changes_nothing() {
         scene.gateway.wait_for_output(words).await;
         let printed = scene.gateway.output();
         let told = printed.lines().rfind(|line| line.contains(words)).unwrap();
-        assert!(told.contains("WARN") && told.contains("refused: the old ones stay"), "{words}: {told}");
+        assert!(told.contains("WARN") && told.contains("failed to reload certificates"), "{words}: {told}");
         assert!(reloads(&scene.gateway, "refused").await >= count);
         let mut connection = Connection::open(&scene.gateway, &scene.config(&TLS13)).await;
         assert_eq!(connection.shown(), before);
@@ -402,7 +402,7 @@ async fn hangup_at_start_is_obeyed() {
     let log = std::io::BufReader::new(child.stderr.take().unwrap());
     // To the end of the log, if the gateway ends.
     let obeyed = tokio::task::spawn_blocking(move || {
-        log.lines().any(|line| line.unwrap().contains("told to read certificates again"))
+        log.lines().any(|line| line.unwrap().contains("received SIGHUP, reloading certificates"))
     });
     let obeyed = tokio::time::timeout(PATIENCE, obeyed).await;
     child.kill().unwrap_or_default();
@@ -418,6 +418,6 @@ async fn gateway_without_tls_survives_hangup() {
     })
     .await;
     gateway.signal("HUP");
-    gateway.wait_for_output("told to read certificates again").await;
+    gateway.wait_for_output("received SIGHUP, reloading certificates").await;
     assert_eq!(gateway.client().at("/healthz").get(&[]).await.status, 200);
 }
