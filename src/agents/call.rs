@@ -46,7 +46,7 @@ pub struct WebhookTarget {
 }
 
 impl fmt::Debug for WebhookTarget {
-    /// Both are secrets.
+    /// Hides both members, which are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hook").finish_non_exhaustive()
     }

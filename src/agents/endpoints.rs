@@ -245,7 +245,7 @@ impl Endpoints {
         }
     }
 
-    /// Counted from 1: a task that was not located yet has 0.
+    /// Returns the current round, from 1: a task that was not located yet has 0.
     fn round(&self) -> u32 {
         self.shared.rounds.load(Ordering::Relaxed).saturating_add(1)
     }

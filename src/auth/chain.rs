@@ -26,7 +26,7 @@ pub struct UnreadableCertificate;
 #[derive(Debug)]
 pub struct ChainVerifier {
     inner: Arc<dyn ClientCertVerifier>,
-    /// By subject, the constraints of the trusted authorities that have some.
+    /// The constraints of the trusted authorities that have some, by subject.
     root_constraints: HashMap<Vec<u8>, Vec<DnsConstraints>>,
 }
 

@@ -27,11 +27,11 @@ const WARNING_PAUSE: Duration = Duration::from_secs(60);
 /// The limits of the connections of one listener.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionLimits {
-    /// All of them.
+    /// The maximum number of all connections.
     pub(super) all: usize,
-    /// Those of one address; 0: any number.
+    /// The maximum number of connections of one address; 0: any number.
     pub(super) of_address: usize,
-    /// The number of a descriptor from which on none is for them.
+    /// The number of a descriptor from which on none is for connections.
     pub(super) descriptors: RawFd,
 }
 

@@ -34,7 +34,7 @@ pub struct AccessLine<'a> {
     pub era: Option<&'a str>,
     /// True if the request belonged to an MCP session. Its id is a secret.
     pub session: bool,
-    /// From the request's first byte to the response's last.
+    /// The time from the request's first byte to the response's last.
     pub took: Duration,
     /// The part of it spent waiting for the agent.
     pub agent_took: Option<Duration>,

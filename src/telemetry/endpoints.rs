@@ -30,7 +30,7 @@ pub struct EndpointMetrics {
     pub up: IntGauge,
     /// Requests sent to it.
     pub requests: IntCounter,
-    /// Those that failed in a way that counts against it.
+    /// Requests that failed in a way that counts against it.
     pub failures: IntCounter,
     /// The number of times its breaker opened.
     pub ejections: IntCounter,

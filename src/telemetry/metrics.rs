@@ -93,11 +93,11 @@ pub struct Metrics {
     panics: IntCounter,
     pub(super) balance: LoadBalancerMetrics,
     pub(super) credentials: CredentialMetrics,
-    /// Those of addresses that are not called.
+    /// The metrics of addresses that are not called.
     pub outbound: OutboundMetrics,
-    /// Those of tasks.
+    /// The metrics of tasks.
     pub tasks: TaskMetrics,
-    /// Those of TLS towards clients.
+    /// The metrics of TLS towards clients.
     pub tls: TlsMetrics,
 }
 

@@ -10,11 +10,11 @@ use super::metrics::{opts, register};
 /// The numbers of tasks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskCounts {
-    /// In the map.
+    /// Tasks in the map.
     pub tasks: usize,
     /// The approximate number of bytes that they take there.
     pub bytes: usize,
-    /// Of them, polled in turn.
+    /// Tasks that are polled in turn.
     pub polled: usize,
     /// Evicted for others since the previous counts.
     pub evicted: u64,

@@ -15,7 +15,7 @@ use crate::config::certificate::CertificateChain;
 
 /// The certificates of a listener. None of them ever changes.
 pub(super) struct CertificateResolver {
-    /// By name in lower case, `*.` at the front included.
+    /// Certificates by name in lower case, `*.` at the front included.
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// For all other names: the first certificate, and those of another kind with the same names.
     default: Vec<Arc<CertifiedKey>>,

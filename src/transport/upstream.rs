@@ -30,7 +30,7 @@ pub(super) type OutboundBody = Full<Bytes>;
 pub struct ExchangeTimeouts {
     /// For a new connection: resolving, connecting and the TLS handshake together.
     pub connect: Duration,
-    /// From the moment the request is handed to the connection to its response header.
+    /// The time from the moment the request is handed to the connection to its response header.
     pub first_byte: Duration,
     /// The longest silence between two chunks of the body. Only bytes of the body end a silence.
     pub idle: Duration,

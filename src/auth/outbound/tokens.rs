@@ -71,10 +71,10 @@ pub struct AgentTokens {
     client: HttpClient,
     settings: ArcSwap<(OAuth2, TokenEndpoint)>,
     own: TokenSlot,
-    /// By the digest of the caller's token: another token of the same caller gets another.
+    /// Slots by the digest of the caller's token: another token of the same caller gets another.
     callers: Mutex<HashMap<[u8; 32], Arc<TokenSlot>>>,
-    /// Of the endpoint as a whole; a failure that one caller's token may have caused is recorded in
-    /// its slot.
+    /// The backoff of the endpoint as a whole; a failure that one caller's token may have caused is
+    /// recorded in its slot.
     pauses: Mutex<Backoff>,
     metrics: Arc<AgentMetrics>,
 }
