@@ -84,8 +84,8 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Warns of endpoints without TLS, as the operator may know better. A card may not lead from https
-    /// to http.
+    /// Warns of endpoints without TLS, as the operator may know better. A card may not lead from
+    /// https to http.
     fn warn_of_open_endpoints(&self) {
         let CardSource::Url(card) = &self.settings.card else { return };
         let is_open = |endpoint: &&String| endpoint.starts_with("http://");

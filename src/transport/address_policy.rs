@@ -148,8 +148,8 @@ impl fmt::Display for AddressClass {
     }
 }
 
-/// AWS, Azure, Google, Oracle, DigitalOcean and others share the first one; then AWS tasks and pods,
-/// Alibaba, Oracle, Azure.
+/// AWS, Azure, Google, Oracle, DigitalOcean and others share the first one; then AWS tasks and
+/// pods, Alibaba, Oracle, Azure.
 const METADATA_V4: [Ipv4Addr; 6] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(169, 254, 170, 2),
