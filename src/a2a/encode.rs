@@ -184,7 +184,7 @@ impl<'a> MessageOut<'a> {
     }
 
     /// Encodes a message for a send: in versions with message ids it always has one.
-    pub(super) fn without_output_only(message: &'a Message, dialect: Dialect) -> Self {
+    pub(super) fn for_sending(message: &'a Message, dialect: Dialect) -> Self {
         let given = Self::new(message, dialect);
         match dialect {
             Dialect::V0_1 => given,
@@ -254,7 +254,7 @@ impl Serialize for PartsOut<'_> {
         match dialect {
             Dialect::V0_1 => legacy_parts::LegacyParts { parts, tag: "type" }.serialize(serializer),
             Dialect::V0_3 => legacy_parts::LegacyParts { parts, tag: "kind" }.serialize(serializer),
-            Dialect::V1 => write::EncodedParts::with_history(parts).serialize(serializer),
+            Dialect::V1 => write::EncodedParts::with_metadata(parts).serialize(serializer),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Serialize for SendParams<'_> {
         SendTaskParams {
             id: ask.message.task_id.as_deref(),
             session_id: ask.message.context_id.as_deref(),
-            message: MessageOut::without_output_only(ask.message, Dialect::V0_1),
+            message: MessageOut::for_sending(ask.message, Dialect::V0_1),
             accepted_output_modes: ask.accepted_output_modes,
             history_length: HISTORY,
         }

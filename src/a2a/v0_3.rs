@@ -30,7 +30,7 @@ impl Serialize for SendParams<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(ask) = self;
         MessageSendParams {
-            message: MessageOut::without_output_only(ask.message, Dialect::V0_3),
+            message: MessageOut::for_sending(ask.message, Dialect::V0_3),
             configuration: MessageSendConfiguration {
                 accepted_output_modes: ask.accepted_output_modes,
                 blocking: true,

@@ -32,7 +32,7 @@ impl Serialize for SendParams<'_> {
         let modes = ask.accepted_output_modes;
         SendMessageParams {
             tenant: ask.tenant.filter(|tenant| !tenant.is_empty()),
-            message: MessageOut::without_output_only(ask.message, Dialect::V1),
+            message: MessageOut::for_sending(ask.message, Dialect::V1),
             configuration: (!modes.is_empty())
                 .then_some(SendMessageConfiguration { accepted_output_modes: modes }),
         }

@@ -42,12 +42,12 @@ pub struct EncodedParts<'a> {
 
 impl<'a> EncodedParts<'a> {
     /// Encodes the content alone, for display: agents put ids of their own into metadata.
-    pub fn without_history(parts: &'a [Part]) -> Self {
+    pub fn without_metadata(parts: &'a [Part]) -> Self {
         Self { parts, bare: true }
     }
 
     /// Encodes the content and all other members.
-    pub(super) fn with_history(parts: &'a [Part]) -> Self {
+    pub(super) fn with_metadata(parts: &'a [Part]) -> Self {
         Self { parts, bare: false }
     }
 }

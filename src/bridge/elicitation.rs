@@ -48,7 +48,7 @@ pub struct InputField {
 
 impl InputField {
     /// Returns the schema of the answer.
-    pub(super) fn to_elicitations(&self) -> &RawValue {
+    pub(super) fn answer_schema(&self) -> &RawValue {
         let own = self.schema.as_deref();
         own.or_else(|| serde_json::from_str(REPLY).ok()).unwrap_or(RawValue::NULL)
     }
@@ -106,7 +106,7 @@ impl AgentQuestion {
                 let can = capabilities.has(ClientCapabilities::FORM) && !self.secret;
                 ElicitRequest::Form {
                     message,
-                    schema: adapt(input.to_elicitations(), version).filter(|_| can)?,
+                    schema: adapt(input.answer_schema(), version).filter(|_| can)?,
                 }
             };
             Some((input.key.clone(), ask))

@@ -69,7 +69,7 @@ impl<'a> From<&'a Message> for MessageView<'a> {
             Role::User => "user",
             Role::Agent => "agent",
         };
-        Self { role, parts: EncodedParts::without_history(&message.parts) }
+        Self { role, parts: EncodedParts::without_metadata(&message.parts) }
     }
 }
 
@@ -99,7 +99,7 @@ impl<'a> ArtifactView<'a> {
             name: artifact.name.as_deref(),
             description: artifact.description.as_deref(),
             uri: artifact_uri(task, &artifact.artifact_id),
-            parts: inline.then(|| EncodedParts::without_history(&artifact.parts)),
+            parts: inline.then(|| EncodedParts::without_metadata(&artifact.parts)),
             bytes: (!inline).then_some(bytes),
         }
     }

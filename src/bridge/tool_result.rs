@@ -70,12 +70,12 @@ pub fn started(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]
     let task = audience.task(work, local);
     let first = format!("The task was started: {}.", task_uri(task.as_str()));
     let is_linked = matches!(audience.links, ResourceLinks::SubagentStart | ResourceLinks::All);
-    agent_failed(work, audience, local, &first, HandleNotes { is_linked, ..HandleNotes::default() })
+    task_tool_result(work, audience, local, &first, HandleNotes { is_linked, ..HandleNotes::default() })
 }
 
 /// Returns the result of `subagent_send`.
 pub fn sent(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
-    agent_failed(
+    task_tool_result(
         work,
         audience,
         local,
@@ -86,7 +86,7 @@ pub fn sent(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -
 
 /// Returns the result of `subagent_get` and `subagent_wait`.
 pub fn snapshot(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
-    agent_failed(work, audience, local, "", HandleNotes::default())
+    task_tool_result(work, audience, local, "", HandleNotes::default())
 }
 
 /// Returns the result of `subagent_cancel`; `canceled` is true if the cancellation is known to have
@@ -108,7 +108,7 @@ pub fn cancelled(
 }
 
 /// Returns the result of a task tool: the output, if the task is finished; else the next step.
-fn agent_failed(
+fn task_tool_result(
     work: &AgentOutput,
     audience: &ResultContext<'_>,
     local: [u8; 16],

@@ -220,8 +220,8 @@ impl InputField {
         let compiled = |schema: &RawValue| {
             serde_json::from_str(schema.get()).ok().and_then(|schema| validator(&schema).ok())
         };
-        let form = || adapt(self.to_elicitations(), Version::V2026_07_28).and_then(|form| compiled(&form));
-        let judge = compiled(self.to_elicitations())
+        let form = || adapt(self.answer_schema(), Version::V2026_07_28).and_then(|form| compiled(&form));
+        let judge = compiled(self.answer_schema())
             .or_else(form)
             .ok_or_else(|| wrong("it cannot be judged".into()))?;
         schema_errors(&judge, &value).map_or(Ok(()), |what| Err(wrong(what)))

@@ -52,19 +52,18 @@ impl Inner {
         (given, beside): (UserResponse, DataOnlyMessage),
     ) -> Result<bool, Fault> {
         let turn = question.turn.to_bytes();
-        if user_response.declined || user_response.cancelled {
+        if given.declined || given.cancelled {
             if entry.visible_state(|inside| inside.is_taken(turn)) {
                 return Err(already_answered());
             }
-            let refusal =
-                if user_response.declined { AnswerRefusal::Declined } else { AnswerRefusal::Dismissed };
+            let refusal = if given.declined { AnswerRefusal::Declined } else { AnswerRefusal::Dismissed };
             entry.record_refusal(turn, refusal);
-            if user_response.declined && self.settings.calls.on_decline == OnDecline::Cancel {
+            if given.declined && self.settings.calls.on_decline == OnDecline::Cancel {
                 self.followers.cancel(entry, known);
             }
             return Ok(true);
         }
-        if user_response.accepted.is_empty() {
+        if given.accepted.is_empty() {
             return Ok(false);
         }
         if question.url.is_some() {
@@ -76,7 +75,7 @@ impl Inner {
             self.followers.ensure_followed(entry, known);
             return Ok(whose != AnswerClaim::Other);
         }
-        let mut accepted = user_response.accepted;
+        let mut accepted = given.accepted;
         let taken = if question.inputs.len() > 1 {
             let is_whole =
                 |parts: &PartialAnswers| question.inputs.iter().all(|input| parts.contains_key(&input.key));
@@ -147,7 +146,7 @@ impl Inner {
             given.cancelled = true;
         }
         if let Err(fault) =
-            self.submit_answer(&entry, &known, &question, (user_response, DataOnlyMessage::default())).await
+            self.submit_answer(&entry, &known, &question, (given, DataOnlyMessage::default())).await
         {
             tracing::debug!(error = %fault, "failed to accept elicitation answer");
         }

@@ -266,7 +266,7 @@ impl Inner {
     ) -> TaskSnapshot<'h> {
         let standpoint = self.client_status(entry, asker);
         let status = standpoint.core();
-        let said = entry.show_work(|work| task_status::message(work, task_status == TaskStatus::Cancelled));
+        let said = entry.show_work(|work| task_status::message(work, status == TaskStatus::Cancelled));
         let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         entry.visible_state(|inside| {
             let message = match inside.phase() {
@@ -281,7 +281,7 @@ impl Inner {
             };
             TaskSnapshot {
                 task_id: handle,
-                task_status,
+                status,
                 status_message: message,
                 created_at: iso8601(inside.created.unix_ms),
                 last_updated_at: iso8601(inside.changed.unix_ms),

@@ -106,7 +106,7 @@ impl Inner {
             let ending = pump.run(&mut source, running.as_ref(), serving.wait_for).await;
             metrics.events(source.take_new_events());
             exchange.agent_took = source.agent_took().or(exchange.agent_took);
-            exchange.outcome = tool_result(&ending, &source);
+            exchange.outcome = outcome(&ending, &source);
             if let WaitOutcome::Failed(trouble) = &ending {
                 exchange.fault = Some(trouble.label());
             }

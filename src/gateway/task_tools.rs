@@ -82,7 +82,7 @@ impl Inner {
             Err(Abort::Fault(fault)) => return Err(Ok(fault)),
             Err(Abort::Gone) => return Err(Err(ClientGone)),
             Err(Abort::Told(result, outcome)) => {
-                exchange.outcome = tool_result;
+                exchange.outcome = outcome;
                 result
             }
         };

@@ -91,7 +91,7 @@ impl ResultWriter<'_> {
     /// Writes the end of a `subscriptions/listen`.
     pub fn listened(&self, id: &Id) -> Vec<u8> {
         let meta = SubscriptionMeta { subscription: id };
-        write_result(id, &TaskEnded { result_type: COMPLETE, meta })
+        write_result(id, &SubscriptionEnded { result_type: COMPLETE, meta })
     }
 
     /// Writes for modern clients the result of a call that continues as an extension task.
@@ -213,7 +213,7 @@ struct InputRequired<'a> {
 }
 
 #[derive(Serialize)]
-struct TaskEnded<'a> {
+struct SubscriptionEnded<'a> {
     #[serde(rename = "resultType")]
     result_type: &'static str,
     #[serde(rename = "_meta")]

@@ -79,7 +79,7 @@ mod tests {
         {
             assert_eq!(PushTicket::open(&sealer, token), None, "{token}");
         }
-        assert_eq!(PushTicket::open(&sealer, &ticket.seal(&push_token::tests::sealer("other"))), None);
+        assert_eq!(PushTicket::open(&sealer, &ticket.seal(&super::tests::sealer("other"))), None);
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl From<MessageIn> for Message {
 impl MessageIn {
     /// Returns the missing member of a client's message: messages of agents are read leniently,
     /// clients get an error.
-    pub(in super::super) fn is_empty(&self, needs_id: bool) -> Option<&'static str> {
+    pub(in super::super) fn missing_member(&self, needs_id: bool) -> Option<&'static str> {
         let role = self.role.0.as_deref().unwrap_or_default();
         let known =
             ["user", "agent", "ROLE_USER", "ROLE_AGENT"].iter().any(|word| role.eq_ignore_ascii_case(word));

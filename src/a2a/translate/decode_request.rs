@@ -205,7 +205,7 @@ fn task_id(id: LenientString) -> Result<String, BadParams> {
 
 fn saying(from: Dialect, given: ParamsIn) -> Result<SendMessageRequest, BadParams> {
     let message = given.message.0.ok_or(BadParams("message is missing"))?;
-    if let Some(missing) = message.is_empty(from != Dialect::V0_1) {
+    if let Some(missing) = message.missing_member(from != Dialect::V0_1) {
         return Err(BadParams(missing));
     }
     let configuration = given.configuration.0.unwrap_or_default();

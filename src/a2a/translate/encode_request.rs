@@ -124,7 +124,7 @@ impl ClientRequest {
     ) -> ParamsOut<'a> {
         let mut params = ParamsOut {
             tenant,
-            message: Some(MessageOut::without_output_only(&said.message, to)),
+            message: Some(MessageOut::for_sending(&said.message, to)),
             metadata: self.metadata.as_deref(),
             ..ParamsOut::default()
         };

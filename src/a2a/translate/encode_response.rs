@@ -84,7 +84,7 @@ impl ResponseTranslator {
         let named = |id: Option<&str>| id.map(str::to_owned);
         Self {
             to,
-            says: request.operation().version_of(),
+            says: request.operation().sends_message(),
             history: request.history,
             task_id: named(request.task_id()),
             context_id: named(request.context_id()),

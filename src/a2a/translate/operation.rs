@@ -157,7 +157,7 @@ impl Operation {
     }
 
     /// Returns true if it sends a message to the agent, and so may start a task.
-    pub fn version_of(self) -> bool {
+    pub fn sends_message(self) -> bool {
         matches!(self, Self::Send | Self::Stream)
     }
 }

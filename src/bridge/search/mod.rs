@@ -65,7 +65,7 @@ impl AgentIndex {
         let mut found: Vec<AgentMatch<'i>> = agents
             .filter_map(|name| match self.profiles.get(name) {
                 Some(profile) => matches(query, (name, profile), |tool| may(name, tool)),
-                None => hidden_skills(query, name).filter(|_| may(name, None)),
+                None => match_by_name(query, name).filter(|_| may(name, None)),
             })
             .collect();
         found.sort_by_key(|found| (Reverse(found.score), found.name));
@@ -87,7 +87,7 @@ fn matches<'i>(
     let worth = |skill: &SkillProfile| query.words().map(|word| skill.text.score(query, word)).sum::<u32>();
     let mut skills: Vec<(Reverse<u32>, &SkillProfile)> = shown
         .iter()
-        .filter(|skill| query.filters_skill(&skill.text))
+        .filter(|skill| query.matches_skill(&skill.text))
         .map(|skill| (Reverse(worth(skill)), *skill))
         .collect();
     if query.names_skill() && skills.is_empty() {
@@ -100,7 +100,7 @@ fn matches<'i>(
 }
 
 /// Matches an agent of which only the name is known.
-fn hidden_skills<'i>(query: &AgentQuery, name: &'i str) -> Option<AgentMatch<'i>> {
+fn match_by_name<'i>(query: &AgentQuery, name: &'i str) -> Option<AgentMatch<'i>> {
     let text = FoldedText::of_name(name);
     let score = score(query, || std::iter::once(&text)).filter(|_| !query.names_skill())?;
     Some(AgentMatch { name, profile: None, skills: Vec::new(), score })

@@ -64,7 +64,7 @@ impl AgentQuery {
     }
 
     /// Returns true if a skill matches the query's skill and tag.
-    pub(super) fn filters_skill(&self, text: &FoldedText) -> bool {
+    pub(super) fn matches_skill(&self, text: &FoldedText) -> bool {
         self.skill.as_ref().is_none_or(|skill| text.name_matches(skill))
             && self.tag.as_ref().is_none_or(|tag| text.has_tag(tag))
     }

@@ -251,7 +251,7 @@ impl Inner {
         let (visit, method) = (call.visit, call.asked.method.as_str());
         let who = (&exchange.caller, visit.door);
         match call.operation {
-            Some(operation) if !operation.version_of() => {
+            Some(operation) if !operation.sends_message() => {
                 self.authorize_builtin_tool(who, (operation.as_str(), visit.name()))
             }
             Some(operation) => self.authorize_agent(who, (operation.as_str(), visit.name())),
@@ -285,7 +285,7 @@ impl Inner {
 /// Returns the webhook URLs of a request.
 fn check_webhook_targets(call: &ProxiedRequest<'_>) -> Result<Vec<String>, A2aError> {
     match call.operation.zip(call.asked.params).filter(|_| call.spelling.pushes) {
-        Some((operation, params)) if operation.version_of() || operation == Operation::SetPush => {
+        Some((operation, params)) if operation.sends_message() || operation == Operation::SetPush => {
             webhook_urls(params.get()).ok_or_else(|| A2aError::BadPush("it cannot be read".to_owned()))
         }
         _ => Ok(Vec::new()),

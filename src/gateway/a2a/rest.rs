@@ -104,7 +104,7 @@ impl Inner {
         if !has_body {
             return Ok((operation, params, None));
         }
-        let body = match operation.version_of() || operation == Operation::SetPush {
+        let body = match operation.sends_message() || operation == Operation::SetPush {
             true => body::read_json_body(http, &self.intake(exchange)).await?,
             // A cancellation needs no body, so its content type does not matter.
             false => body::read_body(http, &self.intake(exchange)).await?,

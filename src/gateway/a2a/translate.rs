@@ -107,7 +107,7 @@ impl<'a> ClientIds<'a> {
             )));
         }
         let is_new = task.agent.is_none();
-        if is_new && !request.operation().version_of() {
+        if is_new && !request.operation().sends_message() {
             return Err(Fault::UnknownTask);
         }
         let is_new_session = context.client.is_some() && context.agent.is_none();
