@@ -147,6 +147,8 @@ def run(suite, wanted, agents, verbose):
         cards = {name: {"card": processes.agent(name, AGENTS[name])} for name in agents}
         # Not every client asks for a second page.
         configuration = {"mcp": {"page_size": 500}, **settings(processes), "agents": cards}
+        # Clients look for a few seconds whether a cancelled call reached the agent.
+        configuration["calls"] = {"cancel_grace": "1s", **configuration.get("calls", {})}
         url = f"http://127.0.0.1:{processes.gateway(configuration)}/mcp"
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE[suite]) as pool:
             pairs = [(client, agent) for client in clients for agent in agents]

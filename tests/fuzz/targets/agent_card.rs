@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
-use mcp_a2a_gateway::a2a::{Card, Dialect, MAX_SKILLS};
-use mcp_a2a_gateway::bridge::catalogue::{Catalogue, Entry, Plan, View};
+use mcp_a2a_gateway::a2a::{AgentCard, Dialect, MAX_SKILLS};
+use mcp_a2a_gateway::bridge::catalogue::{Catalogue, CatalogueView, ToolPlan, ToolRef};
 use mcp_a2a_gateway::mcp::Version;
 use serde_json::Value;
 
@@ -16,14 +16,14 @@ fuzz::program!(card);
 const LONGEST_NAME: usize = 50;
 
 /// An agent that was there before.
-static OTHER: LazyLock<Arc<Card>> = LazyLock::new(|| {
+static OTHER: LazyLock<Arc<AgentCard>> = LazyLock::new(|| {
     let card =
         br#"{"name":"b","url":"http://h/","skills":[{"id":"c"},{"id":"_c"},{"id":"c_c"},{"id":"x y"}]}"#;
-    Arc::new(Card::parse(card).expect("a card"))
+    Arc::new(AgentCard::parse(card).expect("a card"))
 });
 
 fn card(bytes: &[u8]) {
-    let Ok(card) = Card::parse(bytes) else { return };
+    let Ok(card) = AgentCard::parse(bytes) else { return };
     for pin in [None, Some(Dialect::V0_1), Some(Dialect::V0_3), Some(Dialect::V1)] {
         if let Ok(interface) = card.interface(pin) {
             assert!(pin.is_none_or(|pin| pin == interface.dialect), "the operator was not heeded");
@@ -35,7 +35,8 @@ fn card(bytes: &[u8]) {
     let card = Arc::new(card);
     // Names that run into each other: a + b_c, a_b + c.
     for (agent, per_agent) in [("a_b", false), ("a", true)] {
-        let plan = |agent: &str, per_agent| Plan { agent: agent.into(), per_agent, ..Plan::default() };
+        let plan =
+            |agent: &str, per_agent| ToolPlan { agent: agent.into(), per_agent, ..ToolPlan::default() };
         let agents = [(plan(agent, per_agent), card.clone()), (plan("a", false), OTHER.clone())];
         let agents = if agent == "a" { &agents[..1] } else { &agents[..] };
         let catalogue = Catalogue::build(agents, &[]);
@@ -46,7 +47,7 @@ fn card(bytes: &[u8]) {
     }
 }
 
-fn view(view: &View) {
+fn view(view: &CatalogueView) {
     let mut names = HashSet::new();
     for entry in view.tools() {
         let tool = entry.of_agent().expect("there are no others here");
@@ -73,18 +74,18 @@ fn view(view: &View) {
 }
 
 /// Paging shows every tool once, in order.
-fn pages(view: &View) {
+fn pages(view: &CatalogueView) {
     let mut seen = Vec::new();
     let mut after: Option<String> = None;
     loop {
         let (page, more) = view.page(after.as_deref(), 3, |_| true);
-        seen.extend(page.into_iter().map(Entry::name));
+        seen.extend(page.into_iter().map(ToolRef::name));
         match more {
             Some(more) => after = Some(more.to_owned()),
             None => break,
         }
     }
-    let all: Vec<&str> = view.tools().iter().map(Entry::name).collect();
+    let all: Vec<&str> = view.tools().iter().map(ToolRef::name).collect();
     assert_eq!(seen, all);
     assert!(all.is_sorted());
 }

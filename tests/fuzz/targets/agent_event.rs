@@ -6,14 +6,14 @@
 use std::sync::LazyLock;
 
 use mcp_a2a_gateway::a2a::{AgentError, Dialect};
-use mcp_a2a_gateway::bridge::outcome::{Audience, TaskTools, result};
-use mcp_a2a_gateway::bridge::progress::Teller;
-use mcp_a2a_gateway::bridge::work::{Standing, Work};
+use mcp_a2a_gateway::bridge::output::{AgentOutput, OutputState};
+use mcp_a2a_gateway::bridge::progress::ProgressNotifier;
+use mcp_a2a_gateway::bridge::tool_result::{ResultContext, TaskTools, result};
 use mcp_a2a_gateway::jsonrpc::Id;
 use mcp_a2a_gateway::mcp::content::ResourceLinks;
-use mcp_a2a_gateway::mcp::lifecycle::ServerInfo;
-use mcp_a2a_gateway::mcp::notifications::Level;
-use mcp_a2a_gateway::mcp::reply::Writer;
+use mcp_a2a_gateway::mcp::lifecycle::Implementation;
+use mcp_a2a_gateway::mcp::notifications::LoggingLevel;
+use mcp_a2a_gateway::mcp::result_writer::ResultWriter;
 use mcp_a2a_gateway::mcp::{Era, Version};
 use mcp_a2a_gateway::seal::Sealer;
 use serde_json::Value;
@@ -28,28 +28,27 @@ static ID: LazyLock<Id> = LazyLock::new(|| serde_json::from_str("7").expect("an 
 
 /// Each line is what the agent says next.
 fn answers(bytes: &[u8]) {
-    let [oldest, old, new] =
-        [Dialect::V0_1, Dialect::V0_3, Dialect::V1].map(|dialect| told(bytes, dialect));
+    let [oldest, old, new] = [Dialect::V0_1, Dialect::V0_3, Dialect::V1].map(|dialect| told(bytes, dialect));
     assert!(oldest == new && old == new, "the dialects differ");
 }
 
 /// Everything that clients would see.
 fn told(bytes: &[u8], dialect: Dialect) -> Vec<Vec<u8>> {
-    let mut work = Work::new(ARTIFACTS);
-    let mut teller = Teller::new(Some(ID.clone()), Some(Level::Debug), "agent");
+    let mut work = AgentOutput::new(ARTIFACTS);
+    let mut teller = ProgressNotifier::new(Some(ID.clone()), Some(LoggingLevel::Debug), "agent");
     let mut told = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n').take(64) {
-        let was_finished = work.standing() == Standing::Finished;
+        let was_finished = work.state() == OutputState::Finished;
         match dialect.event(line) {
             Ok(event) => {
                 let Ok(note) = work.apply(event) else { break };
                 assert!(note.is_none() || !was_finished, "finished work has news");
-                told.extend(note.iter().flat_map(|note| teller.tell(note)));
+                told.extend(note.iter().flat_map(|note| teller.notifications(note)));
             }
             Err(AgentError::Refused { .. }) => break,
             Err(AgentError::NotA2a(_)) => {}
         }
-        assert!(!was_finished || work.standing() == Standing::Finished, "finished work goes on");
+        assert!(!was_finished || work.state() == OutputState::Finished, "finished work goes on");
     }
     told.extend(Version::LEGACY.into_iter().chain(Version::MODERN).map(|version| outcome(&work, version)));
     for json in &told {
@@ -65,13 +64,20 @@ fn told(bytes: &[u8], dialect: Dialect) -> Vec<Vec<u8>> {
     told
 }
 
-fn outcome(work: &Work, version: Version) -> Vec<u8> {
+fn outcome(work: &AgentOutput, version: Version) -> Vec<u8> {
     let extensions = &["https://example.test/ext/trace/v1".to_owned()];
-    let audience =
-        Audience { version, caller: "me", sealer: &SEALER, agent: "agent", task_tools: TaskTools::default(), extensions, links: ResourceLinks::All };
+    let audience = ResultContext {
+        version,
+        caller: "me",
+        sealer: &SEALER,
+        agent: "agent",
+        task_tools: TaskTools::default(),
+        extensions,
+        links: ResourceLinks::All,
+    };
     let result = result(work, &audience, [1; 16]);
     assert!(!result.content.is_empty(), "a result that says nothing");
     let era = if version >= Version::V2026_07_28 { Era::Modern } else { Era::Legacy };
-    let server = ServerInfo { name: "fuzz", version: "0" };
-    Writer { era, server, ttl_ms: 1 }.spoken(&ID, &result)
+    let server = Implementation { name: "fuzz", version: "0" };
+    ResultWriter { era, server, ttl_ms: 1 }.uncacheable(&ID, &result)
 }

@@ -5,10 +5,10 @@
 
 use std::sync::LazyLock;
 
-use mcp_a2a_gateway::a2a::{Dialect, Message, Send};
-use mcp_a2a_gateway::bridge::arguments::{FLAT_SCHEMA, Input, OwnSchema, read, validator};
-use mcp_a2a_gateway::bridge::extension::Offered;
-use mcp_a2a_gateway::bridge::order::{Order, Sender, Trace, order};
+use mcp_a2a_gateway::a2a::{Dialect, Message, OperationRequest};
+use mcp_a2a_gateway::bridge::agent_action::{AgentAction, CallOrigin, TraceContext, build};
+use mcp_a2a_gateway::bridge::arguments::{CustomSchema, FLAT_SCHEMA, ToolInput, read, validator};
+use mcp_a2a_gateway::bridge::extension::ClientExtensions;
 use mcp_a2a_gateway::jsonrpc::well_formed;
 use mcp_a2a_gateway::seal::Sealer;
 use serde_json::value::RawValue;
@@ -17,32 +17,32 @@ use serde_json::{Value, json};
 fuzz::program!(arguments);
 
 static SEALER: LazyLock<Sealer> = LazyLock::new(|| Sealer::new([b"fuzz".as_slice()]).expect("a key"));
-static OWN: LazyLock<Input> = LazyLock::new(|| {
+static OWN: LazyLock<ToolInput> = LazyLock::new(|| {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    Input::Own(OwnSchema::new(&schema).expect("a schema"))
+    ToolInput::Own(CustomSchema::new(&schema).expect("a schema"))
 });
 
 fn arguments(bytes: &[u8]) {
     let Ok(text) = well_formed(bytes, 64) else { return };
     let Ok(raw) = serde_json::from_str::<&RawValue>(text) else { return };
-    for input in [&Input::Flat, &*OWN] {
+    for input in [&ToolInput::Flat, &*OWN] {
         let Ok(asked) = read(input, Some(raw)).inspect_err(|words| assert!(!words.is_empty())) else {
             continue;
         };
-        if matches!(input, Input::Flat) {
+        if matches!(input, ToolInput::Flat) {
             schema_accepts(text);
         }
         let said = asked.text.clone();
-        let sender = Sender {
+        let sender = CallOrigin {
             caller: "me",
             sealer: &SEALER,
             agent: "agent",
             skill: Some("skill"),
-            trace: Trace::default(),
+            trace: TraceContext::default(),
             message_id: [7; 16],
-            extensions: Offered::default(),
+            extensions: ClientExtensions::default(),
         };
-        if let Ok(Order::Say(message) | Order::Continue(_, message)) = order(asked, &sender) {
+        if let Ok(AgentAction::Say(message) | AgentAction::Continue(_, message)) = build(asked, &sender) {
             sent(&message, said.as_deref());
         }
     }
@@ -71,7 +71,8 @@ fn schema_accepts(text: &str) {
 fn sent(message: &Message, said: Option<&str>) {
     let dialects = [Dialect::V0_1, Dialect::V0_3, Dialect::V1];
     for (dialect, streaming) in dialects.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
-        let ask = Send { message, accepted_output_modes: &["text/plain".into()], tenant: Some("t") };
+        let ask =
+            OperationRequest { message, accepted_output_modes: &["text/plain".into()], tenant: Some("t") };
         let body = dialect.send(&ask, streaming);
         let value: Value = match serde_json::from_slice(&body) {
             Ok(value) => value,

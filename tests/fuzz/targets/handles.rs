@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use std::sync::LazyLock;
 
 use mcp_a2a_gateway::seal::{
-    ContextRef, Cursor, ElicitationTicket, LocalRef, MAX_TOKEN, Named, Purpose, PushTicket, RequestState,
-    Sealer, SessionTicket, TaskRef,
+    ContextRef, ElicitationTicket, LocalRef, MAX_TOKEN, PageCursor, PushTicket, RequestState, Sealer,
+    SessionTicket, TaskKey, TaskRef, TokenPurpose,
 };
 
 fuzz::program!(handles);
@@ -26,24 +26,26 @@ fn handles(bytes: &[u8]) {
     let Some((kind, payload)) = bytes.split_first() else { return };
     let seal = |purpose| SEALER.seal(purpose, CALLER, payload);
     match kind % 8 {
-        0 => read(&seal(Purpose::Task), TaskRef::open, |it, by| it.seal(by, CALLER).into_string()),
-        1 => read(&seal(Purpose::Context), ContextRef::open, |it, by| it.seal(by, CALLER).into_string()),
-        2 => read(&seal(Purpose::Local), LocalRef::open, |it, by| it.seal(by, CALLER).into_string()),
-        3 => read(&seal(Purpose::Session), SessionTicket::open, |it, by| it.seal(by, CALLER)),
-        4 => read(&seal(Purpose::Cursor), Cursor::open, |it, by| it.seal(by, CALLER)),
-        5 => read(&seal(Purpose::Elicitation), ElicitationTicket::open, |it, by| it.seal(by, CALLER)),
-        6 => read(&seal(Purpose::RequestState), RequestState::open, |it, by| it.seal(by, CALLER, [7; 16])),
+        0 => read(&seal(TokenPurpose::Task), TaskRef::open, |it, by| it.seal(by, CALLER).into_string()),
+        1 => read(&seal(TokenPurpose::Context), ContextRef::open, |it, by| it.seal(by, CALLER).into_string()),
+        2 => read(&seal(TokenPurpose::Local), LocalRef::open, |it, by| it.seal(by, CALLER).into_string()),
+        3 => read(&seal(TokenPurpose::Session), SessionTicket::open, |it, by| it.seal(by, CALLER)),
+        4 => read(&seal(TokenPurpose::Cursor), PageCursor::open, |it, by| it.seal(by, CALLER)),
+        5 => read(&seal(TokenPurpose::Elicitation), ElicitationTicket::open, |it, by| it.seal(by, CALLER)),
+        6 => {
+            read(&seal(TokenPurpose::RequestState), RequestState::open, |it, by| it.seal(by, CALLER, [7; 16]))
+        }
         _ => {
-            let token = SEALER.seal(Purpose::Push, ADDRESS, payload);
+            let token = SEALER.seal(TokenPurpose::Push, ADDRESS, payload);
             if let Some(ticket) = PushTicket::open(&SEALER, &token) {
                 assert_eq!(ticket.seal(&SEALER), token);
             }
         }
     }
-    let task = Named::open(&SEALER, CALLER, &seal(Purpose::Task));
+    let task = TaskKey::open(&SEALER, CALLER, &seal(TokenPurpose::Task));
     if let Some((agent, named)) = task {
         let again = named.seal(&SEALER, CALLER, &agent);
-        assert_eq!(Named::open(&SEALER, CALLER, again.as_str()), Some((agent, named)));
+        assert_eq!(TaskKey::open(&SEALER, CALLER, again.as_str()), Some((agent, named)));
     }
 }
 
@@ -56,16 +58,19 @@ fn read<T: PartialEq + Debug>(
     assert_eq!(open(&SEALER, "somebody else", token), None);
     if let Some(meant) = open(&SEALER, CALLER, token) {
         let again = seal(&meant, &SEALER);
-        assert!(again.len() > MAX_TOKEN || open(&SEALER, CALLER, &again).as_ref() == Some(&meant), "{meant:?}");
+        assert!(
+            again.len() > MAX_TOKEN || open(&SEALER, CALLER, &again).as_ref() == Some(&meant),
+            "{meant:?}"
+        );
     }
 }
 
 /// A string that was never sealed has no meaning.
 fn made_up(text: &str) {
-    assert_eq!(Named::open(&SEALER, CALLER, text), None);
+    assert_eq!(TaskKey::open(&SEALER, CALLER, text), None);
     assert_eq!(ContextRef::open(&SEALER, CALLER, text), None);
     assert_eq!(SessionTicket::open(&SEALER, CALLER, text), None);
-    assert_eq!(Cursor::open(&SEALER, CALLER, text), None);
+    assert_eq!(PageCursor::open(&SEALER, CALLER, text), None);
     assert_eq!(ElicitationTicket::open(&SEALER, CALLER, text), None);
     assert_eq!(RequestState::open(&SEALER, CALLER, text), None);
     assert_eq!(PushTicket::open(&SEALER, text), None);

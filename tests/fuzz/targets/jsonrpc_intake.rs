@@ -7,12 +7,12 @@ use std::collections::HashSet;
 
 use http::{HeaderMap, HeaderValue};
 use mcp_a2a_gateway::jsonrpc::{
-    Id, Kind, Look, each_name, elements, is_batch, parse, parse_envelope, salvage_id, well_formed,
+    Id, MessageKind, Scan, each_name, elements, is_batch, parse, parse_envelope, recover_id, well_formed,
     write_error, write_result,
 };
-use mcp_a2a_gateway::mcp::classify::{place, stateless_version};
-use mcp_a2a_gateway::mcp::headers::Headers;
-use mcp_a2a_gateway::mcp::{Method, Params};
+use mcp_a2a_gateway::mcp::classify::{classify, stateless_version};
+use mcp_a2a_gateway::mcp::headers::McpHeaders;
+use mcp_a2a_gateway::mcp::{ClientParams, Method};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -21,7 +21,7 @@ fuzz::program!(intake);
 const DEPTH: usize = 64;
 const BATCH: usize = 32;
 
-/// Headers up to the first line feed: revision, `Mcp-Method` and `Mcp-Name` between tabs. Then the
+/// McpHeaders up to the first line feed: revision, `Mcp-Method` and `Mcp-Name` between tabs. Then the
 /// body.
 fn intake(bytes: &[u8]) {
     let mut halves = bytes.splitn(2, |byte| *byte == b'\n');
@@ -42,7 +42,7 @@ fn named(text: &str) {
     let mut told = HashSet::new();
     each_name(text, |name| {
         told.insert(name.as_str().to_owned());
-        Look::Within
+        Scan::Within
     });
     if let Ok(value) = serde_json::from_str(text) {
         overlooked(&value, &told);
@@ -71,17 +71,17 @@ fn headers(line: &[u8]) -> HeaderMap {
 }
 
 fn message(text: &str, headers: &HeaderMap) {
-    let headers = Headers::read(headers);
-    let Ok(message) = parse::<Params<'_>>(text) else {
-        if let Some(id) = salvage_id(text) {
+    let headers = McpHeaders::read(headers);
+    let Ok(message) = parse::<ClientParams<'_>>(text) else {
+        if let Some(id) = recover_id(text) {
             answered(&id);
         }
         return;
     };
     assert!(parse_envelope(text).is_ok(), "good with its params and not without");
-    assert!(message.kind != Kind::Response || message.method.as_str().is_empty());
-    let placed = place(&message, &headers);
-    assert!(message.kind == Kind::Request || placed.is_ok(), "nobody reads a refusal of {text}");
+    assert!(message.kind != MessageKind::Response || message.method.as_str().is_empty());
+    let placed = classify(&message, &headers);
+    assert!(message.kind == MessageKind::Request || placed.is_ok(), "nobody reads a refusal of {text}");
     if let Ok(place) = placed {
         let method = Method::named(message.method.as_str(), place.era());
         drop(method.map(|_| stateless_version(&headers)));

@@ -4,7 +4,7 @@
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use mcp_a2a_gateway::a2a::{Task, read_task, task_json};
-use mcp_a2a_gateway::bridge::work::Work;
+use mcp_a2a_gateway::bridge::output::AgentOutput;
 use serde_json::value::RawValue;
 
 fuzz::program!(kept);
@@ -19,9 +19,10 @@ fn kept(bytes: &[u8]) {
     let again = read(&written);
     assert_eq!(format!("{again:?}"), format!("{task:?}"));
     assert_eq!(task_json(&again), written);
-    let Ok(work) = Work::from_task(task, ARTIFACTS) else { return };
+    let Ok(work) = AgentOutput::from_task(task, ARTIFACTS) else { return };
     let Some(kept) = work.to_task() else { return };
-    let back = Work::from_task(read(&task_json(&kept)), ARTIFACTS).expect("what had room has room again");
+    let back =
+        AgentOutput::from_task(read(&task_json(&kept)), ARTIFACTS).expect("what had room has room again");
     assert_eq!(format!("{back:?}"), format!("{work:?}"));
     assert_eq!(back.question_turn(), work.question_turn());
 }

@@ -17,7 +17,10 @@ fn push(bytes: &[u8]) {
     if let Some(task) = push_task_id(bytes) {
         assert!(!task.is_empty());
         let said: Value = serde_json::from_slice(bytes).unwrap_or_default();
-        assert!(said.is_null() || said.to_string().contains(&Value::from(task.as_str()).to_string()), "{said}");
+        assert!(
+            said.is_null() || said.to_string().contains(&Value::from(task.as_str()).to_string()),
+            "{said}"
+        );
         wrapped(bytes, &said, &task);
     }
     if let Ok(query) = std::str::from_utf8(bytes)

@@ -5,14 +5,14 @@
 
 use std::collections::HashSet;
 
-use mcp_a2a_gateway::a2a::{Dialect, Message, Role, Send, State, read_task};
+use mcp_a2a_gateway::a2a::{Dialect, Message, OperationRequest, Role, TaskState, read_task};
 use mcp_a2a_gateway::bridge::arguments::validator;
-use mcp_a2a_gateway::bridge::given::{Given, digest};
-use mcp_a2a_gateway::bridge::question::{Input, Question};
-use mcp_a2a_gateway::bridge::work::Work;
-use mcp_a2a_gateway::mcp::elicitation::Ask;
-use mcp_a2a_gateway::mcp::form::{asks_secrets, fitted, is_form};
-use mcp_a2a_gateway::mcp::{Capabilities, Version};
+use mcp_a2a_gateway::bridge::elicitation::{AgentQuestion, InputField};
+use mcp_a2a_gateway::bridge::output::AgentOutput;
+use mcp_a2a_gateway::bridge::user_response::{UserResponse, digest};
+use mcp_a2a_gateway::mcp::elicitation::ElicitRequest;
+use mcp_a2a_gateway::mcp::elicitation_schema::{adapt, is_form, requests_secret};
+use mcp_a2a_gateway::mcp::{ClientCapabilities, Version};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -29,10 +29,10 @@ fn asked(bytes: &[u8]) {
     for state in ["input-required", "auth-required"] {
         let Some(question) = question(state, message) else { continue };
         let mut keys = HashSet::new();
-        for Input { key, message, .. } in &question.inputs {
+        for InputField { key, message, .. } in &question.inputs {
             assert!(!key.is_empty() && keys.insert(key.as_str()), "{key:?} names nothing, or two things");
             assert!(!message.is_empty() && message.len() <= LONGEST, "{} bytes are asked", message.len());
-            assert_eq!(question.key_of(question.turn_of(key)), Some(key.as_str()));
+            assert_eq!(question.key_of(question.question_fingerprint(key)), Some(key.as_str()));
         }
         assert!((1..=MOST_INPUTS).contains(&keys.len()), "{} things are asked", keys.len());
         put(&question, &keys);
@@ -46,30 +46,33 @@ fn asked(bytes: &[u8]) {
     }
 }
 
-fn question(state: &str, message: &[u8]) -> Option<Question> {
+fn question(state: &str, message: &[u8]) -> Option<AgentQuestion> {
     let mut task = format!(r#"{{"id":"t","status":{{"state":"{state}","message":"#).into_bytes();
     task.extend_from_slice(message);
     task.extend_from_slice(b"}}");
-    Question::of(&Work::from_task(read_task(&task).ok()?, 1000).ok()?)
+    AgentQuestion::of(&AgentOutput::from_task(read_task(&task).ok()?, 1000).ok()?)
 }
 
 /// How clients of every revision, with all that they can do, are asked.
-fn put(question: &Question, keys: &HashSet<&str>) {
+fn put(question: &AgentQuestion, keys: &HashSet<&str>) {
     for version in Version::LEGACY.into_iter().chain(Version::MODERN) {
-        for bits in [Capabilities::FORM.bits(), Capabilities::URL.bits(), u16::MAX] {
-            let Some(asks) = question.asks(version, Capabilities::from_bits(bits)) else { continue };
+        for bits in [ClientCapabilities::FORM.bits(), ClientCapabilities::URL.bits(), u16::MAX] {
+            let Some(asks) = question.asks(version, ClientCapabilities::from_bits(bits)) else { continue };
             let asked: HashSet<&str> = asks.iter().map(|(key, _)| key).collect();
             assert_eq!(&asked, keys, "half of a question");
             for (_, ask) in asks.iter() {
                 match ask {
-                    Ask::Form { schema, .. } => {
-                        assert!(question.state == State::InputRequired && is_form(schema), "{schema}");
-                        assert!(!asks_secrets(schema), "{schema}");
-                        let again = fitted(schema, version).expect("a form is a form");
+                    ElicitRequest::Form { schema, .. } => {
+                        assert!(question.state == TaskState::InputRequired && is_form(schema), "{schema}");
+                        assert!(!requests_secret(schema), "{schema}");
+                        let again = adapt(schema, version).expect("a form is a form");
                         assert_eq!(again.get(), schema.get(), "{version:?}");
                     }
-                    Ask::Url { url, .. } => {
-                        assert!(question.state == State::AuthRequired && url.starts_with("https://"), "{url}");
+                    ElicitRequest::Url { url, .. } => {
+                        assert!(
+                            question.state == TaskState::AuthRequired && url.starts_with("https://"),
+                            "{url}"
+                        );
                         assert!(version >= Version::V2025_11_25, "{version:?} knows no links");
                     }
                 }
@@ -88,12 +91,12 @@ fn put(question: &Question, keys: &HashSet<&str>) {
     }
 }
 
-fn answered(question: &Question, given: &Given) {
+fn answered(question: &AgentQuestion, given: &UserResponse) {
     for (key, content) in &given.accepted {
         let input = question.inputs.iter().find(|input| input.key == *key).expect("what was asked");
         let value: Value = serde_json::from_str(content.get()).expect("JSON");
         assert!(value.is_object() && !given.missing.contains(key), "{content}");
-        if question.state == State::AuthRequired {
+        if question.state == TaskState::AuthRequired {
             assert_eq!(content.get(), "{}", "what came with an authorization stays here");
             continue;
         }
@@ -111,7 +114,7 @@ fn answered(question: &Question, given: &Given) {
     }
 }
 
-fn sent(question: &Question, given: &Given) {
+fn sent(question: &AgentQuestion, given: &UserResponse) {
     let parts = question.message(&given.accepted);
     assert_eq!(parts.len(), 1, "the agent is told something");
     let message = Message {
@@ -125,7 +128,8 @@ fn sent(question: &Question, given: &Given) {
         metadata: None,
     };
     for dialect in [Dialect::V0_1, Dialect::V0_3, Dialect::V1] {
-        let body = dialect.send(&Send { message: &message, accepted_output_modes: &[], tenant: None }, true);
+        let body = dialect
+            .send(&OperationRequest { message: &message, accepted_output_modes: &[], tenant: None }, true);
         let value: Value = serde_json::from_slice(&body).expect("what was judged is JSON");
         assert!(value.pointer("/params/message/parts/0").is_some(), "{value}");
     }

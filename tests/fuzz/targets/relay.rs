@@ -7,8 +7,9 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 
 use mcp_a2a_gateway::a2a::Dialect;
-use mcp_a2a_gateway::a2a::relay::{
-    Answer, IdKind, Operation, Refusal, Request, Telling, splice_params, splice_result,
+use mcp_a2a_gateway::a2a::translate::{
+    AgentResponse, ClientRequest, IdKind, Operation, ResponseTranslator, RpcError, splice_params,
+    splice_result,
 };
 use serde_json::value::RawValue;
 use serde_json::{Value, from_slice, from_str};
@@ -28,25 +29,25 @@ fn relayed(bytes: &[u8]) {
     for from in DIALECTS {
         spliced(params, &answers, from, operation);
         let Ok(params) = from_slice::<Box<RawValue>>(params) else { continue };
-        let Ok(mut request) = Request::read(from, operation, Some(&params)) else { continue };
+        let Ok(mut request) = ClientRequest::read(from, operation, Some(&params)) else { continue };
         for to in DIALECTS {
-            let mut telling = Telling::new(from, &request);
+            let mut telling = ResponseTranslator::new(from, &request);
             good(&request.write(to, Some("tenant")));
             for answer in &answers {
                 told(answer, to, operation, &mut telling);
             }
         }
-        request.complete(Dialect::V0_1, || "made".to_owned());
+        request.generate_missing_ids(Dialect::V0_1, || "made".to_owned());
         assert!(request.ids_mut(|_, id| if id.is_empty() { Err(()) } else { Ok(()) }).is_ok(), "an empty id");
     }
 }
 
-fn told(answer: &[u8], agent: Dialect, operation: Operation, telling: &mut Telling) {
-    match Answer::read(agent, operation, answer) {
+fn told(answer: &[u8], agent: Dialect, operation: Operation, telling: &mut ResponseTranslator) {
+    match AgentResponse::read(agent, operation, answer) {
         Ok(answer) if operation.is_stream() => telling.events(answer).iter().for_each(|json| good(json)),
         Ok(answer) => telling.result(answer).iter().for_each(|json| good(json)),
         Err(error) => DIALECTS.into_iter().for_each(|to| {
-            Refusal::of(&error, to);
+            RpcError::of(&error, to);
         }),
     }
 }
