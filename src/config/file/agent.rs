@@ -48,7 +48,7 @@ pub(super) struct AgentFile {
     forward_headers: Spanned<Vec<Spanned<String>>>,
     /// How the gateway trusts this agent, and what it shows it.
     tls: Spanned<AgentTlsFile>,
-    /// What becomes a tool: each skill on the card (`per_skill`), or the agent as a whole (`per_agent`).
+    /// Unit that becomes a tool: each skill on the card (`per_skill`), or the agent as a whole (`per_agent`).
     #[schemars(extend("default" = "per_skill"))]
     tools: Spanned<ToolsFile>,
     /// The whole name of the tool with `tools: per_agent`: letters, digits, `-` and `_`, at most 64. Without it: made
@@ -57,7 +57,7 @@ pub(super) struct AgentFile {
     tool_name: Spanned<String>,
     /// Stands in for the description in the card.
     description: Spanned<String>,
-    /// What is different for a skill, by its id in the card.
+    /// Settings that differ for a skill, by its id in the card.
     skills: Spanned<BTreeMap<String, Spanned<SkillFile>>>,
     /// The A2A version to speak: `auto` (what the card says), `"0.1"`, `"0.3"` or `"1.0"`.
     #[schemars(extend("default" = "auto"))]
@@ -128,7 +128,7 @@ struct AgentTlsFile {
     server_name: Spanned<String>,
 }
 
-/// What becomes a tool.
+/// Unit that becomes a tool.
 #[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Tools")]

@@ -40,7 +40,7 @@ pub(super) struct BreakerFile {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Health")]
 pub(super) struct HealthFile {
-    /// What is fetched from the host of each endpoint. Any answer below 500 is good.
+    /// Path that is fetched from the host of each endpoint. Any answer below 500 is good.
     #[schemars(extend("default" = "/.well-known/agent-card.json"))]
     path: Spanned<String>,
     /// How often.

@@ -46,7 +46,7 @@ pub(super) struct CallsFile {
     /// How long a client that hears progress is held: for the `budget`, or `forever`, until the result is there.
     #[schemars(extend("default" = "budget"))]
     hold: Spanned<HoldFile>,
-    /// What becomes of a task whose question the user declines: `keep` (the question can still be answered) or `cancel`.
+    /// Fate of a task after the user declines its question: `keep` (the question can still be answered) or `cancel`.
     #[schemars(extend("default" = "keep"))]
     on_decline: Spanned<OnDeclineFile>,
     /// How long a task lives on at its agent after a client of a session cancelled the call that began it. The next call of the
@@ -67,7 +67,7 @@ enum HoldFile {
     Forever,
 }
 
-/// What becomes of a task whose question the user declines.
+/// Fate of a task after the user declines its question.
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "OnDecline")]

@@ -34,7 +34,7 @@ pub(super) struct McpFile {
     /// How long clients may keep a list; told to those that ask.
     #[schemars(extend("default" = "60s"))]
     list_ttl: Spanned<HumanDuration>,
-    /// What the gateway tells the client's model about itself. Without it: the gateway's own text.
+    /// Instructions for the client's model. Without it: the gateway's own text.
     instructions: Spanned<String>,
     /// The gateway's name in `serverInfo`.
     #[schemars(length(min = 1, max = 64), extend("default" = "mcp-a2a-gateway"))]

@@ -34,7 +34,7 @@ pub(super) struct LimitsFile {
     /// One event of an agent's stream.
     #[schemars(extend("default" = "4MiB"))]
     event: Spanned<ByteSize>,
-    /// What one task's artifacts may hold.
+    /// Bytes of the artifacts of one task.
     #[schemars(extend("default" = "16MiB"))]
     artifacts: Spanned<ByteSize>,
     /// Messages in a JSON-RPC batch.

@@ -23,7 +23,7 @@ pub(super) struct ListenerFile {
     /// How TLS is spoken. Without it the listener speaks plain HTTP.
     #[serde(default)]
     tls: Spanned<ListenerTlsFile>,
-    /// What is served here: `mcp` (`/mcp`, `/mcp/{agent}`), `a2a` (`/a2a/{agent}`: the agents, for A2A clients), `health`
+    /// Services of this listener: `mcp` (`/mcp`, `/mcp/{agent}`), `a2a` (`/a2a/{agent}`: the agents, for A2A clients), `health`
     /// (`/healthz`), `push` (`/push/…`, for agents' notifications).
     #[serde(default)]
     #[schemars(length(min = 1), extend("default" = ["mcp", "health"]))]
@@ -35,7 +35,7 @@ pub(super) struct ListenerFile {
     require: Spanned<RequireFile>,
 }
 
-/// What a listener can serve.
+/// A service of a listener.
 #[derive(Deserialize, JsonSchema, PartialEq, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Face")]

@@ -97,7 +97,7 @@ pub(super) struct ConfigFile {
     /// Limits for what peers send.
     #[serde(default)]
     limits: Spanned<LimitsFile>,
-    /// What the gateway remembers of tasks.
+    /// Tasks that the gateway keeps.
     #[serde(default)]
     tasks: Spanned<TasksFile>,
     /// How agents' streams are kept up.
@@ -125,7 +125,7 @@ pub(super) struct ConfigFile {
     /// How clients prove who they are. Without it all of them are anonymous.
     #[serde(default)]
     auth: Spanned<AuthFile>,
-    /// Who may do what. Without a rule every caller may do everything.
+    /// Rules of authorization. Without a rule every caller may do everything.
     #[serde(default)]
     rules: Spanned<Vec<Spanned<RuleFile>>>,
 }

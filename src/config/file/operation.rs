@@ -22,7 +22,7 @@ pub(super) struct LogFile {
     /// How a line looks: `text` for people, `json` for machines.
     #[schemars(extend("default" = "text"))]
     format: Spanned<LogFormatFile>,
-    /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,pingora=warn`.
+    /// Level of the log: `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,pingora=warn`.
     #[schemars(extend("default" = "info"))]
     level: Spanned<String>,
     /// Whether the audit log has the arguments of calls, up to 2 KiB of each call.

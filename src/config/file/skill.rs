@@ -16,7 +16,7 @@ const SCHEMA_FILE: usize = 1 << 20;
 /// Most memory that one pattern of a schema may take when compiled, in bytes.
 const PATTERN: usize = 1 << 20;
 
-/// What is different for one skill.
+/// Settings that differ for one skill.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Skill")]

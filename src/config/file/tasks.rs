@@ -32,7 +32,7 @@ const RETRY_BASE: EnvOverride = EnvOverride { key: "streams.retry_base", variabl
 const RETRY_MAX: EnvOverride = EnvOverride { key: "streams.retry_max", variable: "SSE_RETRY_MAX_MS" };
 const MAX_ATTEMPTS: EnvOverride = EnvOverride { key: "streams.max_attempts", variable: "SSE_MAX_ATTEMPTS" };
 
-/// What the gateway remembers of tasks.
+/// Tasks that the gateway keeps.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Tasks")]
@@ -48,10 +48,10 @@ pub(super) struct TasksFile {
     /// How many tasks are remembered.
     #[schemars(range(min = 1, max = 10_000_000), extend("default" = 100_000))]
     max: Spanned<u64>,
-    /// What all remembered tasks may hold together.
+    /// Bytes of all kept tasks together.
     #[schemars(extend("default" = "256MiB"))]
     max_bytes: Spanned<ByteSize>,
-    /// What the artifacts of a finished task may hold; above it they are read again from the agent.
+    /// Bytes of the artifacts of a finished task; above it they are read again from the agent.
     #[schemars(extend("default" = "1MiB"))]
     keep_artifacts: Spanned<ByteSize>,
     /// How often clients are told to ask for a task.

@@ -31,12 +31,12 @@ pub(super) struct AuthFile {
     certificate: Spanned<CertificateFile>,
     /// API keys.
     api_keys: Spanned<ApiKeysFile>,
-    /// Who issues bearer tokens.
+    /// Issuers of bearer tokens.
     #[schemars(length(min = 1))]
     tokens: Spanned<Vec<Spanned<TokenFile>>>,
     /// Scopes that every bearer token must have. Without it: none.
     scopes: Spanned<Vec<Spanned<String>>>,
-    /// What a scope includes besides itself, for example `admin: [read, write]`.
+    /// Scopes that a scope includes besides itself, for example `admin: [read, write]`.
     scope_hierarchy: Spanned<BTreeMap<String, Spanned<Vec<Spanned<String>>>>>,
 }
 

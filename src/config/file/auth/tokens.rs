@@ -17,7 +17,7 @@ use crate::config::{KeySource, TokenIssuer, TokenVerification};
 const ALGORITHMS: [&str; 9] =
     ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
 
-/// Who issues bearer tokens, and how they are checked: by their signature, or by introspection.
+/// Issuers of bearer tokens, and how tokens are checked: by their signature, or by introspection.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "TokenIssuer")]
@@ -73,7 +73,7 @@ pub(super) struct TokenFile {
 struct IntrospectionFile {
     /// Where to ask.
     url: Spanned<String>,
-    /// Who asks.
+    /// Credentials of the gateway for introspection.
     client_id: Spanned<String>,
     /// The password of who asks. References are accepted.
     client_secret: Spanned<Template>,
