@@ -12,12 +12,14 @@
     reason = "a test that fails loudly"
 )]
 
+mod language;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use language::Language;
 use source::{blank, imports, tokens};
 
 /// Each module at the top of the crate, and the others that it may name. Every module has its line.
@@ -115,6 +117,62 @@ fn plan_has_no_cycle() {
         }
         assert!(!reached.contains(module), "{module} reaches itself");
     }
+}
+
+/// Thresholds of the language of `src`; a change may lower them.
+const MAX_ONE_WORD_TYPES: f64 = 30.0;
+const MAX_REPEATED_TYPES: f64 = 2.0;
+const MAX_TUPLE_PARAMETERS: usize = 135;
+const MAX_NESTED_RESULTS: usize = 64;
+const MAX_INDEFINITE: f64 = 0.5;
+const MAX_HEADLESS: f64 = 0.3;
+
+#[test]
+fn names_and_comments_keep_the_language() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut language = Language::default();
+    for file in rust_files(&root.join("src")) {
+        let name = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+        if !name.ends_with("/tests.rs") && !name.contains("/simulation") {
+            language.add(&name, &fs::read_to_string(&file).unwrap());
+        }
+    }
+    let mut problems = Vec::new();
+    for (figure, most, of) in [
+        (language.one_word_types(), MAX_ONE_WORD_TYPES, "% of the names of types are one word"),
+        (
+            language.repeated_types(),
+            MAX_REPEATED_TYPES,
+            "% of the names of types are declared in three files or more",
+        ),
+        (
+            language.indefinite_per_1000(),
+            MAX_INDEFINITE,
+            "indefinite subjects (nobody, whoever …) in 1,000 words",
+        ),
+        (language.headless_per_1000(), MAX_HEADLESS, "clauses that begin with who or what in 1,000 words"),
+    ] {
+        println!("{figure:.2} {of} (at most {most})");
+        if figure > most {
+            problems.push(format!("{figure:.2} {of}: more than {most}"));
+        }
+    }
+    println!(
+        "{} functions take a tuple, {} nested results",
+        language.tuple_parameters.len(),
+        language.nested_results
+    );
+    problems.extend(language.bare_constants);
+    if language.tuple_parameters.len() > MAX_TUPLE_PARAMETERS {
+        problems.push(format!(
+            "more than {MAX_TUPLE_PARAMETERS} functions take a tuple: {:?}",
+            language.tuple_parameters
+        ));
+    }
+    if language.nested_results > MAX_NESTED_RESULTS {
+        problems.push(format!("{} nested results: more than {MAX_NESTED_RESULTS}", language.nested_results));
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 /// Every way in which this file breaks the plan.
