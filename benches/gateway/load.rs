@@ -45,6 +45,11 @@ impl Load {
         self.ask(Stop { at: Some(Instant::now() + period), after }).await
     }
 
+    /// Asks so many times on each connection.
+    pub(crate) async fn run_calls(&mut self, calls: usize) {
+        self.ask(Stop { at: None, after: calls }).await;
+    }
+
     async fn ask(&mut self, stop: Stop) -> Vec<Duration> {
         let mut all = JoinSet::new();
         for connection in self.connections.drain(..) {

@@ -2,12 +2,13 @@
 //! in the same run.
 //!
 //! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N]
-//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse]`.
+//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse] [--instructions]`.
 //!
 //! Four processes on loopback: the load (this one), the agent, the pass-through, and the real
 //! gateway. The ways to the agent take turns in every round; figures are medians over rounds, and
 //! ratios are made within a round, so that other work of the machine affects both sides. CPU is
-//! that of the process on the way alone, never of load or agent. With `--tls` instead: the cost of
+//! that of the process on the way alone, never of load or agent. With `--instructions` instead: the
+//! number of instructions of a call (needs valgrind). With `--tls` instead: the cost of
 //! TLS, compared with nginx. With `--abuse` instead: the effect of abusive callers on good ones.
 //! With `--tasks N` instead: the cost of a query for one task among N. See also `benches/translate`
 //! for the cost of translation alone.
@@ -24,6 +25,7 @@ mod abuse;
 mod agent;
 mod connection;
 mod crowd;
+mod instructions;
 mod load;
 mod mcp;
 mod options;
@@ -54,6 +56,9 @@ fn measure(options: &Options) {
     }
     if options.abuse {
         return runtime.block_on(abuse::run(options));
+    }
+    if options.instructions {
+        return runtime.block_on(instructions::run(options));
     }
     if let Some(tasks) = options.tasks {
         return runtime.block_on(crowd::run(tasks, options));

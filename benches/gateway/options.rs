@@ -34,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) tls: bool,
     /// Instead of the ways: the effect of abuse on good callers.
     pub(crate) abuse: bool,
+    /// Instead of the ways: how many instructions a call takes.
+    pub(crate) instructions: bool,
 }
 
 impl Role {
@@ -76,6 +78,7 @@ impl Options {
             tasks: None,
             tls: false,
             abuse: false,
+            instructions: false,
         };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
@@ -83,6 +86,7 @@ impl Options {
             match word {
                 "--bench" => {}
                 "--tls" => options.tls = true,
+                "--instructions" => options.instructions = true,
                 "--abuse" => options.abuse = true,
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = value().parse().expect("a number"),

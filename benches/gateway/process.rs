@@ -15,7 +15,8 @@ pub(crate) struct Process {
     pub(crate) port: u16,
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Under callgrind a start takes some seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// `utime` and `stime` are counted in these, on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -33,6 +34,17 @@ impl Process {
     pub(crate) fn gateway(config: &Path, port: u16) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
         command.arg("serve").arg("--config").arg(config);
+        Self::start(command, port)
+    }
+
+    /// Starts the gateway under callgrind, which writes profiles to `profile` with a number appended.
+    pub(crate) fn counted(config: &Path, port: u16, profile: &Path) -> Self {
+        let mut command = Command::new("valgrind");
+        command
+            .arg("--tool=callgrind")
+            .arg("--quiet")
+            .arg(format!("--callgrind-out-file={}", profile.display()));
+        command.arg(env!("CARGO_BIN_EXE_mcp-a2a-gateway")).arg("serve").arg("--config").arg(config);
         Self::start(command, port)
     }
 
@@ -56,6 +68,11 @@ impl Process {
             thread::sleep(Duration::from_millis(20));
         }
         process
+    }
+
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Returns the CPU time so far, in seconds: user and system, of all threads.

@@ -104,33 +104,11 @@ impl Field {
         let gateway = Process::gateway(config.path(), port);
         let mut field = Self { ways: Vec::new(), pass, gateway, agent, _config: config };
         for way in Way::ALL.into_iter().filter(|way| options.wants(way.name())) {
-            let question = field.question(way).await;
+            let ports = [&field.agent, &field.pass, &field.gateway].map(|process| process.port);
+            let question = question(way, ports).await;
             field.ways.push((way, question));
         }
         field
-    }
-
-    async fn question(&self, way: Way) -> Question {
-        let progress = way.events().is_some();
-        let (tool, path) = if progress { ("flowing_say", "/flowing") } else { ("plain_say", "/plain") };
-        let (port, request) = match way {
-            Way::Direct => (self.agent.port, mcp::message(path, progress)),
-            Way::Pass | Way::PassStream => (self.pass.port, mcp::message(path, progress)),
-            Way::Gateway | Way::GatewayStream => {
-                (self.gateway.port, mcp::call_in_session(self.gateway.port, tool, progress).await)
-            }
-            Way::Face | Way::FaceStream => {
-                (self.gateway.port, mcp::message_past(self.gateway.port, path, tool, progress).await)
-            }
-        };
-        let marker = match way {
-            Way::Direct | Way::Pass | Way::Face => "TASK_STATE_COMPLETED",
-            // The first event and not the last: a stream that was not one would be noticed.
-            Way::PassStream | Way::FaceStream => "TASK_STATE_WORKING",
-            Way::Gateway => "\"isError\":false",
-            Way::GatewayStream => "notifications/progress",
-        };
-        Question { port, request: request.into(), marker }
     }
 
     fn process(&self, way: Way) -> Option<&Process> {
@@ -171,6 +149,26 @@ impl Field {
             p99: times[times.len() * 99 / 100],
         }
     }
+}
+
+/// Returns the request of this way; `[agent, pass, gateway]` are the ports of the three processes.
+pub(crate) async fn question(way: Way, [agent, pass, gateway]: [u16; 3]) -> Question {
+    let progress = way.events().is_some();
+    let (tool, path) = if progress { ("flowing_say", "/flowing") } else { ("plain_say", "/plain") };
+    let (port, request) = match way {
+        Way::Direct => (agent, mcp::message(path, progress)),
+        Way::Pass | Way::PassStream => (pass, mcp::message(path, progress)),
+        Way::Gateway | Way::GatewayStream => (gateway, mcp::call_in_session(gateway, tool, progress).await),
+        Way::Face | Way::FaceStream => (gateway, mcp::message_past(gateway, path, tool, progress).await),
+    };
+    let marker = match way {
+        Way::Direct | Way::Pass | Way::Face => "TASK_STATE_COMPLETED",
+        // The first event and not the last: a stream that was not one would be noticed.
+        Way::PassStream | Way::FaceStream => "TASK_STATE_WORKING",
+        Way::Gateway => "\"isError\":false",
+        Way::GatewayStream => "notifications/progress",
+    };
+    Question { port, request: request.into(), marker }
 }
 
 /// Converts a count to a divisor.

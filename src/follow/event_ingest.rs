@@ -263,9 +263,9 @@ impl TaskFollower {
     /// does not abort the cancellation. A task that the agent has not named yet is cancelled when
     /// it has.
     pub async fn cancel_and_wait(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
-        let (mut changes, before) = (entry.changes(), entry.cancel_in_progress());
+        let (mut changes, before) = (entry.changes(), entry.cancel_attempts());
         self.cancel(entry, known);
-        while entry.is_named() && (entry.cancel_in_progress() == before || entry.is_stopping()) {
+        while entry.is_named() && (entry.cancel_attempts() == before || entry.is_stopping()) {
             if changes.changed().await.is_err() {
                 return;
             }

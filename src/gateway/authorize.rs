@@ -188,7 +188,7 @@ impl Inner {
     }
 
     /// Returns true if a tool is listed for a caller.
-    pub(super) fn can_read_task(&self, asker: &ClientContext, entry: &ToolRef) -> bool {
+    pub(super) fn is_tool_visible(&self, asker: &ClientContext, entry: &ToolRef) -> bool {
         let caller = &asker.caller;
         match entry.of_agent() {
             Some(tool) => {

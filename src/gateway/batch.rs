@@ -130,7 +130,7 @@ impl Inner {
             let one = match self.classify(&headers, element.get(), exchange).map_err(|refused| *refused) {
                 Ok(one) => Ok(one),
                 Err(ErrorReply { fault: Fault::SessionNotFound, .. }) => return Err(Fault::SessionNotFound),
-                Err(ErrorReply { fault, id: Some(id), era: Era::Legacy }) if is_gateway_fault(&fault) => {
+                Err(ErrorReply { fault, id: Some(id), era: Era::Legacy }) if is_request_fault(&fault) => {
                     Err((fault, id))
                 }
                 Err(ErrorReply { fault: Fault::InvalidRequest(what), .. }) => {
@@ -166,7 +166,7 @@ impl BatchAnswers {
 type BatchItem<'a> = Result<ClassifiedMessage<'a>, (Fault, Id)>;
 
 /// Returns true if a fault rejects one request and leaves the rest of the batch alone.
-fn is_gateway_fault(fault: &Fault) -> bool {
+fn is_request_fault(fault: &Fault) -> bool {
     matches!(fault, Fault::UnknownMethod(_) | Fault::InvalidParams(_))
 }
 

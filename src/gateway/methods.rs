@@ -90,7 +90,7 @@ impl Inner {
         let view = self.catalogue_view(&catalogue, door);
         let has = |name: &str| {
             let tool = view.find(name).filter(|tool| tool.own().is_some());
-            tool.is_some_and(|tool| self.can_read_task(asker, tool))
+            tool.is_some_and(|tool| self.is_tool_visible(asker, tool))
         };
         let tools = AdvertisedTools {
             wait: has(TaskTool::Wait.name()),
@@ -213,7 +213,7 @@ impl Inner {
         // Checked before the catalogue is loaded, which is built after the cards are known.
         let is_complete = self.has_all_tools(door, asker);
         let catalogue = self.catalogue.load_full();
-        let shown = |tool: &ToolRef| self.is_allowed(tool) && self.can_read_task(asker, tool);
+        let shown = |tool: &ToolRef| self.is_allowed(tool) && self.is_tool_visible(asker, tool);
         let most = self.settings.mcp.page_size;
         let (page, next) = self.catalogue_view(&catalogue, door).page(after.as_deref(), most, shown);
         let tools = page.iter().map(|tool| tool.listed(asker.version)).collect();

@@ -213,7 +213,7 @@ impl Gateway {
             (call_limits(&settings), shares.answer_room(None)),
             metrics.clone(),
         );
-        let followers = Arc::new(push_receiver::parse_token(followers, &settings, &sealer));
+        let followers = Arc::new(push_receiver::register_pushes(followers, &settings, &sealer));
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
             begun: Timestamp::now(),
@@ -256,9 +256,8 @@ impl Gateway {
         if let Some(store) = store {
             inner.return_store(store);
         }
-        let bridge = Self { inner: Arc::new(inner) };
-        let service = BackgroundService::new(bridge.inner.clone());
-        Ok((bridge, service))
+        let inner = Arc::new(inner);
+        Ok((Self { inner: inner.clone() }, BackgroundService::new(inner)))
     }
 
     /// Answers a request, if its path belongs to the gateway. Call it from a proxy's

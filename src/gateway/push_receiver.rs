@@ -30,7 +30,7 @@ use crate::tasks::{EntryKey, TaskEntry};
 use crate::telemetry::label::{Method as Label, Outcome, Push, Refusal};
 
 /// Returns followers that register for pushes at agents, if that is enabled.
-pub(super) fn parse_token(followers: TaskFollower, settings: &Settings, sealer: &Sealer) -> TaskFollower {
+pub(super) fn register_pushes(followers: TaskFollower, settings: &Settings, sealer: &Sealer) -> TaskFollower {
     match address(settings, sealer) {
         Some(address) => followers.with_pushes(address),
         None => followers,

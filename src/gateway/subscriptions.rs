@@ -311,7 +311,7 @@ impl Inner {
         for entry in stream.watching.entries() {
             // Only a fresh token of the caller helps, and the token of this stream is as old as the
             // stream.
-            if entry.visible_state(|inside| inside.awaits_input()) {
+            if entry.visible_state(|inside| inside.awaits_caller_token()) {
                 continue;
             }
             if let Some(known) = self.directory.find(entry.agent()).and_then(|agent| agent.known()) {

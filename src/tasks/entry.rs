@@ -215,7 +215,7 @@ impl TaskEntry {
     }
 
     /// Returns the number of completed attempts to cancel the task at the agent.
-    pub fn cancel_in_progress(&self) -> u64 {
+    pub fn cancel_attempts(&self) -> u64 {
         self.stops.load(Ordering::Acquire)
     }
 

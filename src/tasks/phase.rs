@@ -54,7 +54,7 @@ impl EntryState {
 
     /// Returns true if the task has no follower because only its caller can follow it, with a fresh
     /// token.
-    pub fn awaits_input(&self) -> bool {
+    pub fn awaits_caller_token(&self) -> bool {
         matches!(self.over, Some(Err(AgentFailure::TokenExchangeFailed(_)))) && !self.is_followed()
     }
 

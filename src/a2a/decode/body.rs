@@ -58,7 +58,7 @@ impl DecodedBody {
     /// Returns the event.
     pub(crate) fn event(self) -> Result<StreamResponse, AgentError> {
         let kind = self.wrapped.unwrap_or_else(|| self.classify());
-        self.as_kind(kind)
+        self.into_kind(kind)
     }
 
     /// Returns a reader of JSON into this body; it yields true if the JSON was an object.
@@ -105,7 +105,7 @@ impl DecodedBody {
         }
     }
 
-    fn as_kind(self, kind: DecodedKind) -> Result<StreamResponse, AgentError> {
+    fn into_kind(self, kind: DecodedKind) -> Result<StreamResponse, AgentError> {
         match kind {
             DecodedKind::Task => self.into_task().map(StreamResponse::Task),
             DecodedKind::Message => Ok(StreamResponse::Message(self.into_message())),

@@ -200,14 +200,14 @@ impl Inner {
         let words = VersionHints { method: asked.method.as_str(), version, params };
         let hearer = AgentDialect { dialect: agent, translates: visit.agent.settings.translate };
         detect(&words, hearer, |task| match agent {
-            Dialect::V0_1 => !self.is_client_generated(caller, task),
+            Dialect::V0_1 => !self.is_generated_here(caller, task),
             Dialect::V0_3 | Dialect::V1 => ClientIds::new(&self.names, caller, visit.name()).has(task),
         })
     }
 
     /// Returns true if the gateway made the id of a task, at an agent of A2A 0.1, for a client of a
     /// newer version.
-    fn is_client_generated(&self, caller: &str, task: &str) -> bool {
+    fn is_generated_here(&self, caller: &str, task: &str) -> bool {
         if self.require.of.is_empty() {
             return is_made(task);
         }

@@ -104,7 +104,7 @@ impl<'c> ProxiedRequest<'c> {
                 let task = handle.as_ref().and_then(opened);
                 let routed = pushing.routed(params.get(), operation, task.as_deref())?;
                 ids.iter_mut().for_each(|ids| {
-                    pushing.build_registration().iter().for_each(|secret| ids.record_shown(secret, HOOK))
+                    pushing.generated_secrets().iter().for_each(|secret| ids.record_shown(secret, HOOK))
                 });
                 RawValue::from_string(routed).ok()
             }
@@ -171,7 +171,7 @@ impl<'c> ProxiedRequest<'c> {
             let text = opened.as_deref().unwrap_or(text);
             self.check_push(text, task.as_deref())?;
             opened = Some(pushing.routed(text, operation, task.as_deref())?);
-            pushing.build_registration().iter().for_each(|secret| ids.record_shown(secret, HOOK));
+            pushing.generated_secrets().iter().for_each(|secret| ids.record_shown(secret, HOOK));
         }
         Ok((opened.map(Cow::Owned).or(params), task))
     }

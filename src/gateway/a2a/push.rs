@@ -163,7 +163,7 @@ impl WebhookRewriter<'_> {
     }
 
     /// Returns the tokens and credentials that were generated for the agent.
-    pub(super) fn build_registration(&self) -> &[String] {
+    pub(super) fn generated_secrets(&self) -> &[String] {
         &self.made
     }
 
