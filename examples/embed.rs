@@ -26,7 +26,7 @@ use pingora::upstreams::peer::HttpPeer;
 
 /// An existing proxy.
 struct Host {
-    bridge: Gateway,
+    gateway: Gateway,
     upstream: SocketAddr,
 }
 
@@ -37,7 +37,7 @@ impl ProxyHttp for Host {
     fn new_ctx(&self) {}
 
     async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
-        match self.bridge.handle(http).await {
+        match self.gateway.handle(http).await {
             Handled::Served => Ok(true),
             // Nothing has been read or written: the host continues as before.
             Handled::NotHandled => Ok(false),
@@ -59,8 +59,8 @@ fn main() -> ExitCode {
         eprintln!("UPSTREAM must be an address like 127.0.0.1:3000");
         return ExitCode::FAILURE;
     };
-    match bridge(Path::new(config)) {
-        Ok((bridge, service)) => serve(listen, Host { bridge, upstream }, service),
+    match gateway(Path::new(config)) {
+        Ok((gateway, service)) => serve(listen, Host { gateway, upstream }, service),
         Err(problem) => {
             eprintln!("{problem}");
             ExitCode::FAILURE
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn bridge(path: &Path) -> Result<(Gateway, BackgroundService), Box<dyn std::error::Error>> {
+fn gateway(path: &Path) -> Result<(Gateway, BackgroundService), Box<dyn std::error::Error>> {
     install_provider();
     Ok(Gateway::new(config::load(path)?)?)
 }
@@ -80,6 +80,6 @@ fn serve(listen: &str, host: Host, service: BackgroundService) -> ! {
     proxy.add_tcp(listen);
     server.add_service(proxy);
     // Cards, followed calls and sweeps: without this service the gateway knows no agents.
-    server.add_service(background_service("bridge", service));
+    server.add_service(background_service("gateway", service));
     server.run_forever()
 }
