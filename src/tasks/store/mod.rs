@@ -339,6 +339,11 @@ fn write_all(shared: &StoreShared, retry: Duration) {
                 shared.failures.fetch_add(1, Ordering::Relaxed);
                 not_before = Some(Instant::now() + retry);
                 let closing = shared.queue.requeue(batch);
+                if is_over {
+                    // Before the failure is announced: a row that is added after it must be
+                    // refused, not lost.
+                    shared.queue.close();
+                }
                 shared.written.send_modify(|written| written.problem = Some(problem));
                 if closing || is_over {
                     return;
