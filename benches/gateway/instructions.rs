@@ -1,0 +1,63 @@
+//! The number of instructions of one call in the gateway, counted by callgrind.
+//!
+//! Unlike time, the count hardly depends on the machine or on what else runs there, so that it can be compared with a stored
+//! figure (see `benches/instructions`). Calls go one after the other over one connection: a count under load would depend on
+//! how many of them a thread finds at once.
+
+use std::path::Path;
+use std::process::Command;
+use std::{fs, iter};
+
+use tempfile::TempDir;
+
+use super::load::Load;
+use super::options::Options;
+use super::process::{Process, free_port};
+use super::way::{Way, question, write_config};
+
+/// Number of calls for one figure.
+const CALLS: usize = 400;
+
+/// Counts each way through the gateway and prints one JSON object: instructions per call, by the name of the way.
+pub(crate) async fn run(options: &Options) {
+    let agent = Process::role("agent", &[]);
+    let port = free_port();
+    let config = write_config(port, agent.port, options, ("", &["plain", "flowing"]));
+    let profiles = TempDir::new().unwrap();
+    let gateway = Process::counted(config.path(), port, &profiles.path().join("profile"));
+    let mut figures = Vec::new();
+    for way in [Way::Gateway, Way::Face, Way::GatewayStream, Way::FaceStream] {
+        if !options.wants(way.name()) {
+            continue;
+        }
+        let asked = question(way, [agent.port, port, port]).await;
+        let mut load = Load::open(&asked, 1).await;
+        // The profile so far is of the start and of the calls that warm up.
+        write_profile(&gateway);
+        load.run_calls(CALLS).await;
+        write_profile(&gateway);
+        figures.push(format!(r#""{}": {}"#, way.name(), newest_total(profiles.path()) / CALLS as u64));
+    }
+    println!("{{{}}}", figures.join(", "));
+}
+
+/// Has callgrind write what it has counted since the last time.
+fn write_profile(gateway: &Process) {
+    let done =
+        Command::new("callgrind_control").arg("--dump").arg(gateway.id().to_string()).output().unwrap();
+    assert!(done.status.success(), "callgrind_control: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// The instructions of the profile that was written last.
+fn newest_total(folder: &Path) -> u64 {
+    let newest = (1..)
+        .map(|number| folder.join(format!("profile.{number}")))
+        .take_while(|path| path.exists())
+        .last()
+        .expect("a profile");
+    // With a file for each thread there would be several; without, one has the total of all.
+    let text = fs::read_to_string(newest).unwrap();
+    let total =
+        text.lines().find_map(|line| line.strip_prefix("summary: ").or(line.strip_prefix("totals: ")));
+    iter::once(total.expect("a total")).map(|total| total.trim().parse::<u64>().unwrap()).sum()
+}
