@@ -307,7 +307,7 @@ pub(super) fn to_failure(error: &TransportError, known: &ResolvedAgent) -> Agent
             AgentFailure::ProtocolViolation("its response header is too large".into())
         }
         TransportError::Encoded => {
-            AgentFailure::ProtocolViolation("it sent an encoding that nobody asked for".into())
+            AgentFailure::ProtocolViolation("it sent a content encoding that was not requested".into())
         }
         TransportError::NoRoom(error) => AgentFailure::from(*error),
         TransportError::Unasked(what) => AgentFailure::ProtocolViolation((*what).to_owned()),

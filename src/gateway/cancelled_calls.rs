@@ -14,21 +14,21 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::closing::DrainState;
+use super::sessions::{SessionKey, SessionOwner};
 use super::source::FollowedTask;
 use crate::follow::TaskFollower;
 
-/// Most cancelled calls of one session, and of all sessions. Beyond that, tasks are cancelled at
-/// once.
+/// Most cancelled calls of one session and of one caller: beyond that, the oldest of these is
+/// cancelled at once.
 const MAX_OF_SESSION: usize = 8;
+const MAX_OF_CALLER: usize = 256;
+/// Most cancelled calls of all callers: beyond that, the new one is cancelled at once.
 const MAX_CALLS: usize = 1024;
 /// Longest wait for an agent to cancel a task while the process ends.
-const CANCELLED_WITHIN: Duration = Duration::from_secs(10);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lower bound for the inferred limit of a client. Users may cancel sooner, and their next call
 /// must not suffer.
-const SHORTEST_LIMIT: Duration = Duration::from_secs(2);
-
-/// Key of a session.
-type SessionKey = [u8; 16];
+const MIN_INFERRED_LIMIT: Duration = Duration::from_secs(2);
 
 /// Call that its client cancelled.
 pub(super) struct CancelledCall {
@@ -78,15 +78,13 @@ impl CancelledCalls {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the task of a call continue for the grace. If the session is at its limit, its oldest
-    /// task is cancelled at once; if the table is full, the new task is.
+    /// Lets the task of a call continue for the grace. If the session or its caller is at the limit,
+    /// the oldest task of that one is cancelled at once; if the table is full, the new task is.
     pub(super) fn insert(&self, call: CancelledCall) {
         let surplus = {
             let mut waiting = self.waiting();
-            let of_session = |one: &Waiting| one.call.session == call.session;
-            let oldest = waiting.iter().position(of_session);
-            let is_full = waiting.iter().filter(|one| of_session(one)).count() >= MAX_OF_SESSION;
-            let oldest = oldest.filter(|_| is_full).and_then(|at| waiting.remove(at));
+            let sessions: Vec<SessionKey> = waiting.iter().map(|one| one.call.session).collect();
+            let oldest = surplus_at(&sessions, &call.session).and_then(|at| waiting.remove(at));
             if waiting.len() < MAX_CALLS {
                 waiting.push_back(Waiting { call, due: Instant::now() + self.grace });
                 oldest.map(|oldest| oldest.call)
@@ -160,10 +158,22 @@ impl CancelledCalls {
         let _cancelling = Cancelling(&self.cancelling);
         let FollowedTask { entry, known, .. } = call.task.as_ref();
         let cancelled = self.followers.cancel_and_wait(entry, known);
-        if tokio::time::timeout(CANCELLED_WITHIN, cancelled).await.is_err() {
+        if tokio::time::timeout(CANCEL_TIMEOUT, cancelled).await.is_err() {
             tracing::debug!(agent = %entry.agent(), "timed out waiting for agent to cancel task of cancelled call");
         }
     }
+}
+
+/// Returns the position of the call that makes room for one more of this session, if the session or
+/// its caller is at the limit. The sessions of the waiting calls are in order, the oldest first.
+fn surplus_at(waiting: &[SessionKey], session: &SessionKey) -> Option<usize> {
+    let owner = SessionOwner::of_key(session);
+    let oldest_beyond = |most: usize, is_one: &dyn Fn(&SessionKey) -> bool| {
+        let is_full = waiting.iter().filter(|key| is_one(key)).count() >= most;
+        is_full.then(|| waiting.iter().position(is_one)).flatten()
+    };
+    oldest_beyond(MAX_OF_SESSION, &|key| key == session)
+        .or_else(|| oldest_beyond(MAX_OF_CALLER, &|key| SessionOwner::of_key(key) == owner))
 }
 
 /// Removes and returns the calls that match; the rest keeps its order.
@@ -204,7 +214,7 @@ impl EarlierCalls {
     /// Returns the budget for this call: less than the shortest wait that the client cancelled.
     pub(super) fn budget(&self) -> Duration {
         let shortest = self.calls.iter().map(|call| call.waited / 5 * 4).min().unwrap_or(Duration::MAX);
-        shortest.max(SHORTEST_LIMIT)
+        shortest.max(MIN_INFERRED_LIMIT)
     }
 
     /// Records that the client received the handles: the tasks stay.
@@ -218,5 +228,29 @@ impl Drop for EarlierCalls {
         if !self.is_told.load(Ordering::Acquire) {
             self.calls.drain(..).for_each(|call| self.table.insert(call));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Key of this session of this caller.
+    fn key(session: u8, caller: u8) -> SessionKey {
+        [[session; 8], [caller; 8]].concat().try_into().unwrap()
+    }
+
+    #[test]
+    fn session_and_caller_are_bounded() {
+        let others = [key(1, 1), key(2, 2)];
+        let mut waiting = others.to_vec();
+        assert_eq!(surplus_at(&waiting, &key(3, 3)), None);
+        waiting.extend([key(3, 3); MAX_OF_SESSION]);
+        assert_eq!(surplus_at(&waiting, &key(3, 3)), Some(2), "the session's own oldest");
+        assert_eq!(surplus_at(&waiting, &key(4, 3)), None, "another session of the caller has room");
+        let sessions = (3..).flat_map(|session| [key(session, 3); MAX_OF_SESSION]);
+        waiting = others.into_iter().chain(sessions.take(MAX_OF_CALLER)).collect();
+        assert_eq!(surplus_at(&waiting, &key(99, 3)), Some(2), "the caller's own oldest");
+        assert_eq!(surplus_at(&waiting, &key(1, 2)), None, "another caller has room");
     }
 }

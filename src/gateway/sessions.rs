@@ -28,7 +28,7 @@ const MOST_SUBSCRIPTIONS: usize = 64;
 const LONGEST_URI: usize = 1024;
 
 /// Key of a session: its stamp, then its owner.
-type SessionKey = [u8; 16];
+pub(super) type SessionKey = [u8; 16];
 
 /// Start of a session in microseconds since 1970, followed by random bits. Later stamps of an owner
 /// are larger, and no two are equal.
@@ -50,7 +50,7 @@ fn stamp_of(key: &SessionKey) -> SessionStamp {
 /// Short form of the owner of a session. It is part of the session id, so that every replica and
 /// the next process know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct SessionOwner([u8; 8]);
+pub(super) struct SessionOwner([u8; 8]);
 
 impl SessionOwner {
     fn of(whose: &QuotaOwner) -> Self {
@@ -63,7 +63,7 @@ impl SessionOwner {
         Self(digest.first_chunk().copied().unwrap_or_default())
     }
 
-    fn of_key(key: &SessionKey) -> Self {
+    pub(super) fn of_key(key: &SessionKey) -> Self {
         Self(key.last_chunk().copied().unwrap_or_default())
     }
 

@@ -19,13 +19,13 @@ use tracing::{debug, info, warn};
 use super::sessions::{Session, ended_row};
 use super::{Gateway, Inner, now};
 use crate::tasks::Timestamp;
-use crate::tasks::store::{Frame, Store, StoreTable, Told};
+use crate::tasks::store::{RowFrame, Store, StoreTable, SuccessorMessage};
 
 /// Most messages that wait for the predecessor to read them.
-const MOST_WORDS: usize = 1024;
+const MAX_QUEUED_MESSAGES: usize = 1024;
 /// Longest wait of a row for the store to be opened; then the predecessor is notified that it is
 /// not persisted.
-const OPENED_WITHIN: Duration = Duration::from_secs(8);
+const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Pause between two checks whether the store is open.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -33,14 +33,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct Predecessor {
     /// True while it may still learn changes of the tasks.
     lives: watch::Sender<bool>,
-    words: mpsc::Sender<Told>,
+    words: mpsc::Sender<SuccessorMessage>,
     /// Receiver of the messages, until they are sent.
-    waiting: Mutex<Option<mpsc::Receiver<Told>>>,
+    waiting: Mutex<Option<mpsc::Receiver<SuccessorMessage>>>,
 }
 
 impl Predecessor {
     pub(super) fn none() -> Self {
-        let (words, waiting) = mpsc::channel(MOST_WORDS);
+        let (words, waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
         Self { lives: watch::Sender::new(false), words, waiting: Mutex::new(Some(waiting)) }
     }
 
@@ -55,7 +55,7 @@ impl Predecessor {
         }
     }
 
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: SuccessorMessage) {
         if self.lives() && self.words.try_send(told).is_err() {
             debug!("failed to notify predecessor: it has ended, or does not read");
         }
@@ -63,14 +63,14 @@ impl Predecessor {
 }
 
 impl Gateway {
-    /// Records that another process works with the same tasks until [`Gateway::learn_from`] has
+    /// Records that another process works with the same tasks until [`Gateway::follow_predecessor`] has
     /// returned.
     pub(crate) fn expect_predecessor(&self) {
         self.inner.predecessor.lives.send_replace(true);
     }
 
     /// Applies the changes that the process at the other end sends, until that process ends.
-    pub(crate) async fn learn_from(&self, stream: UnixStream) {
+    pub(crate) async fn follow_predecessor(&self, stream: UnixStream) {
         let (from, mut to) = stream.into_split();
         let predecessor = &self.inner.predecessor;
         let told = predecessor.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -85,7 +85,7 @@ impl Gateway {
             std::future::pending::<()>().await
         };
         tokio::select! {
-            () = self.inner.learn_all(from) => {}
+            () = self.inner.receive_all(from) => {}
             () = speak => {}
         }
         info!("predecessor has ended");
@@ -98,8 +98,8 @@ impl Gateway {
     }
 
     /// Notifies the predecessor that the listeners of this process accept connections.
-    pub(crate) fn tell_serving(&self) {
-        self.inner.predecessor.tell(Told::Serves);
+    pub(crate) fn notify_serving(&self) {
+        self.inner.predecessor.tell(SuccessorMessage::Serves);
     }
 
     /// Sends all persisted state to the process at the other end, from now on. The data directory
@@ -108,8 +108,8 @@ impl Gateway {
     ///
     /// # Errors
     ///
-    /// The I/O error; the caller must then call [`Gateway::keep_again`].
-    pub(crate) fn pass_on(
+    /// The I/O error; the caller must then call [`Gateway::resume_store`].
+    pub(crate) fn hand_over_store(
         &self,
         stream: BlockingStream,
         greet: impl FnOnce() -> io::Result<()>,
@@ -117,9 +117,9 @@ impl Gateway {
         let (serves, heard) = watch::channel(false);
         let inner = Arc::downgrade(&self.inner);
         let link = Store::over(stream, move |word| match word {
-            Told::Serves => drop(serves.send_replace(true)),
-            Told::Ended(session, expires) => end(&inner, session, expires),
-            Told::Kept(_) => {}
+            SuccessorMessage::Serves => drop(serves.send_replace(true)),
+            SuccessorMessage::Ended(session, expires) => end(&inner, session, expires),
+            SuccessorMessage::Kept(_) => {}
         });
         let link = Arc::new(link.map_err(io::Error::other)?);
         let mut is_on_disk = false;
@@ -130,13 +130,13 @@ impl Gateway {
         })?;
         self.inner.closing.hand_over();
         if !is_on_disk {
-            tokio::spawn(self.inner.clone().tell_all());
+            tokio::spawn(self.inner.clone().send_all());
         }
         Ok(heard)
     }
 
     /// Persists changes in this process again: no process has taken over.
-    pub(crate) async fn keep_again(&self) {
+    pub(crate) async fn resume_store(&self) {
         let inner = self.inner.clone();
         let closed = tokio::task::spawn_blocking(move || inner.ledger.attach_store(None)).await;
         debug!(?closed, "no process has taken over, this process persists again");
@@ -154,7 +154,7 @@ fn end(inner: &Weak<Inner>, session: [u8; 16], expires: u64) {
 impl Inner {
     /// Persists the end of a session, and notifies a process that may still serve it.
     pub(super) async fn keep_end(&self, session: &Session) {
-        self.predecessor.tell(Told::Ended(session.key, session.expires()));
+        self.predecessor.tell(SuccessorMessage::Ended(session.key, session.expires()));
         self.ledger.note_session(self.sessions.row(session).0, None);
         let (key, value) = ended_row(session.key, session.expires());
         self.ledger.keep_session(key, value).await;
@@ -173,20 +173,20 @@ impl Inner {
     }
 
     /// Sends all state of this process, for a successor that cannot read it from disk.
-    async fn tell_all(self: Arc<Self>) {
+    async fn send_all(self: Arc<Self>) {
         for (key, value) in self.sessions.rows() {
             self.ledger.note_session(key, value);
         }
         self.ledger.catch_up_slowly(&self.tasks, Timestamp::now()).await;
     }
 
-    async fn learn_all(&self, from: OwnedReadHalf) {
+    async fn receive_all(&self, from: OwnedReadHalf) {
         let mut from = BufReader::new(from);
         loop {
-            match Frame::read(&mut from).await {
-                Ok(Some(Frame::Row(table, key, value))) => self.learn(table, &key, value.as_deref()),
-                Ok(Some(Frame::End)) => {
-                    let kept = Told::Kept(self.has_kept().await);
+            match RowFrame::read(&mut from).await {
+                Ok(Some(RowFrame::Row(table, key, value))) => self.learn(table, &key, value.as_deref()),
+                Ok(Some(RowFrame::End)) => {
+                    let kept = SuccessorMessage::Kept(self.has_kept().await);
                     if self.predecessor.words.send(kept).await.is_err() {
                         return;
                     }
@@ -217,7 +217,7 @@ impl Inner {
 
     /// Returns true if all received rows are safe on disk, or if there is no data directory.
     async fn has_kept(&self) -> bool {
-        let deadline = Instant::now() + OPENED_WITHIN;
+        let deadline = Instant::now() + STORE_OPEN_TIMEOUT;
         while self.settings.tasks.data_dir.is_some() && !self.ledger.is_enabled() {
             if Instant::now() >= deadline {
                 return false;

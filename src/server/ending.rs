@@ -19,11 +19,11 @@ use tokio::time::{sleep, timeout};
 /// The interval of checks for connections that wait for their first request.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The time in which connections may still send a request after the listeners have closed.
-const LAST_REQUESTS: Duration = Duration::from_secs(1);
+const LAST_REQUEST_WINDOW: Duration = Duration::from_secs(1);
 
 /// The end of all listeners of one process. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct ListenersEnd {
+pub(crate) struct ListenerShutdown {
     /// True if the listeners must accept no more.
     closed: watch::Sender<bool>,
     /// True if connections must end.
@@ -32,24 +32,24 @@ pub(crate) struct ListenersEnd {
 }
 
 /// A connection that has not had its first request yet.
-pub(crate) struct Fresh(Arc<AtomicUsize>);
+pub(crate) struct FreshConnection(Arc<AtomicUsize>);
 
-impl Drop for Fresh {
+impl Drop for FreshConnection {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl ListenersEnd {
+impl ListenerShutdown {
     /// Creates the state in which no listener has closed.
     pub(crate) fn new() -> Self {
         Self { closed: watch::Sender::new(false), quiet: watch::Sender::new(false), fresh: Arc::default() }
     }
 
     /// Counts a new connection, for as long as this lives.
-    pub(crate) fn fresh(&self) -> Fresh {
+    pub(crate) fn fresh(&self) -> FreshConnection {
         self.fresh.fetch_add(1, Ordering::AcqRel);
-        Fresh(self.fresh.clone())
+        FreshConnection(self.fresh.clone())
     }
 
     /// Returns true if a connection still waits for its first request.
@@ -70,7 +70,7 @@ impl ListenersEnd {
     /// Signals connections to end once each has had its first request, and at the latest when the
     /// last one was given this time for it.
     pub(crate) async fn end_connections(&self, within: Duration) {
-        sleep(LAST_REQUESTS).await;
+        sleep(LAST_REQUEST_WINDOW).await;
         let answered = async {
             while self.has_fresh() {
                 sleep(POLL_INTERVAL).await;
@@ -84,20 +84,20 @@ impl ListenersEnd {
 
     /// Holds the mark of a connection of HTTP/2 a little longer: its first request comes on a
     /// stream of its own.
-    pub(crate) async fn linger(fresh: Fresh) {
-        sleep(LAST_REQUESTS).await;
+    pub(crate) async fn linger(fresh: FreshConnection) {
+        sleep(LAST_REQUEST_WINDOW).await;
         drop(fresh);
     }
 }
 
 /// The service of a listener, which accepts until the process ends or another one has the socket.
-pub(super) struct Yielding<A> {
+pub(super) struct YieldingService<A> {
     pub(super) service: Service<A>,
-    pub(super) ending: ListenersEnd,
+    pub(super) ending: ListenerShutdown,
 }
 
 #[async_trait]
-impl<A: ServerApp + Send + Sync + 'static> pingora::services::Service for Yielding<A> {
+impl<A: ServerApp + Send + Sync + 'static> pingora::services::Service for YieldingService<A> {
     async fn start_service(
         &mut self,
         fds: Option<ListenFds>,

@@ -18,7 +18,7 @@ use pingora::protocols::http::v2::server::H2Options;
 use pingora::server::ShutdownWatch;
 use tokio::time::Instant;
 
-use super::ending::ListenersEnd;
+use super::ending::ListenerShutdown;
 use super::header::{HeaderLimit, HeaderLimitedStream};
 use crate::alarm::{ReusableTimer, after};
 
@@ -84,7 +84,7 @@ pub(super) struct HeaderTimeout<A> {
     /// The maximum size of a header.
     pub(super) limit: Arc<HeaderLimit>,
     /// The end of the listeners, which waits for first requests.
-    pub(super) listeners: ListenersEnd,
+    pub(super) listeners: ListenerShutdown,
 }
 
 impl<A> HeaderTimeout<A> {

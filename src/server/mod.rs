@@ -39,7 +39,7 @@ use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsLi
 use crate::transport::FileDescriptorBudget;
 
 use connection_limit::{ConnectionLimit, ConnectionLimits};
-use ending::{ListenersEnd, Yielding};
+use ending::{ListenerShutdown, YieldingService};
 use header::HeaderLimit;
 use header_timeout::{ConnectionMarker, HeaderTimeout};
 use shutdown::DrainSignal;
@@ -88,7 +88,7 @@ pub struct PreparedServer {
     pub bridge: Gateway,
     shutdown: Shutdown,
     upgrade: UpgradeCoordinator,
-    listeners: ListenersEnd,
+    listeners: ListenerShutdown,
 }
 
 /// Creates a server, which takes the sockets of another process over if `takes_over`.
@@ -121,7 +121,7 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, S
     if takes_over {
         bridge.expect_predecessor();
     }
-    let listeners = ListenersEnd::new();
+    let listeners = ListenerShutdown::new();
     settings.listeners.iter().for_each(warn_if_unauthenticated);
     let (mut services, terminated) =
         add_listeners(&mut server, &settings, (&bridge, &listeners), descriptors)?;
@@ -153,7 +153,7 @@ type ListenerServices = (Vec<ServiceHandle>, Vec<Arc<TlsListener>>);
 fn add_listeners(
     server: &mut Server,
     settings: &Settings,
-    of: (&Gateway, &ListenersEnd),
+    of: (&Gateway, &ListenerShutdown),
     descriptors: FileDescriptorBudget,
 ) -> Result<ListenerServices, StartError> {
     let (bridge, end) = of;
@@ -199,24 +199,24 @@ fn handshake_threads(
 
 fn listening<A>(
     app: A,
-    crowd: (ConnectionLimits, Arc<Metrics>, &ListenersEnd),
+    crowd: (ConnectionLimits, Arc<Metrics>, &ListenerShutdown),
     socket: ListenerConfig,
-) -> Yielding<ConnectionLimit<A>> {
+) -> YieldingService<ConnectionLimit<A>> {
     let (limits, metrics, end) = crowd;
     let mut service =
         Service::new("gateway".to_owned(), ConnectionLimit::new(app, limits, metrics, end.quiet()));
     service.add_listener(socket);
-    Yielding { service, ending: end.clone() }
+    YieldingService { service, ending: end.clone() }
 }
 
 /// Creates the service of the admin listener, which has descriptors when clients and agents have
 /// taken all others.
 fn admin_service(
     admin: config::Admin,
-    of: (&Gateway, &ListenersEnd),
+    of: (&Gateway, &ListenerShutdown),
     addresses: Vec<SocketAddr>,
     within: Duration,
-) -> Yielding<ConnectionLimit<AdminApp>> {
+) -> YieldingService<ConnectionLimit<AdminApp>> {
     let (bridge, end) = of;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
     let app = AdminApp::new(bridge, admin.allowed_hosts, addresses, within);
@@ -226,14 +226,14 @@ fn admin_service(
     );
     service.threads = Some(1);
     service.add_tcp(&admin.address.to_string());
-    Yielding { service, ending: end.clone() }
+    YieldingService { service, ending: end.clone() }
 }
 
 /// Creates the application of one listener: a proxy with a timeout for request headers.
 fn service(
     server: &Server,
     settings: &Settings,
-    end: &ListenersEnd,
+    end: &ListenerShutdown,
     gateway: ListenerProxy,
 ) -> HeaderTimeout<HttpProxy<ListenerProxy>> {
     let mut options = HttpServerOptions::default();

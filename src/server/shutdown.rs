@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use super::end_process;
-use super::ending::ListenersEnd;
+use super::ending::ListenerShutdown;
 use super::upgrade::{Serves, UpgradeCoordinator};
 use crate::config::Shutdown;
 use crate::gateway::Gateway;
@@ -48,7 +48,7 @@ pub(super) struct DrainSignal {
     /// The handover of the sockets to another process.
     pub(super) upgrade: UpgradeCoordinator,
     /// The end of the listeners.
-    pub(super) listeners: ListenersEnd,
+    pub(super) listeners: ListenerShutdown,
 }
 
 /// The signals that end the process.
@@ -125,7 +125,7 @@ impl EndSignals {
 /// Accepts no more connections once the successor does: so one of the two accepts at each time, and
 /// none is refused. Streams that never end by themselves are ended then, and reconnect to the
 /// successor.
-async fn retire(bridge: Gateway, listeners: ListenersEnd, serves: Option<Serves>) {
+async fn retire(bridge: Gateway, listeners: ListenerShutdown, serves: Option<Serves>) {
     let begun = Instant::now();
     if let Some(mut serves) = serves {
         match tokio::time::timeout(HANDOVER, serves.wait_for(|serves| *serves)).await {
@@ -140,7 +140,7 @@ async fn retire(bridge: Gateway, listeners: ListenersEnd, serves: Option<Serves>
 }
 
 /// Ends the process after `first` as soon as nothing runs any more, at `until`, or on a signal.
-async fn finish(ended: (Gateway, ListenersEnd), mut ending: EndSignals, first: Duration, until: Instant) {
+async fn finish(ended: (Gateway, ListenerShutdown), mut ending: EndSignals, first: Duration, until: Instant) {
     let (bridge, listeners) = ended;
     let done = async {
         tokio::time::sleep(first).await;

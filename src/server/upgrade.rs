@@ -138,7 +138,7 @@ impl BackgroundService for SocketTakeover {
             }
         };
         let bridge = self.bridge.clone();
-        let learnt = tokio::spawn(async move { bridge.learn_from(stream).await });
+        let learnt = tokio::spawn(async move { bridge.follow_predecessor(stream).await });
         let opened = async {
             while !self.bridge.has_store() {
                 sleep(POLL_INTERVAL).await;
@@ -160,7 +160,7 @@ pub(super) struct Serving(pub(super) Gateway);
 #[async_trait]
 impl BackgroundService for Serving {
     async fn start(&self, _: ShutdownWatch) {
-        self.0.tell_serving();
+        self.0.notify_serving();
     }
 }
 
@@ -262,7 +262,7 @@ impl UpgradeCoordinator {
             return Err(UpgradeProblem::OtherAddresses(*left));
         }
         let serves = if addresses.split(' ').any(|word| word == LEARNS) {
-            Some(pass_on(stream, bridge).await?)
+            Some(hand_over_store(stream, bridge).await?)
         } else {
             let accepted = timeout(ANSWER, stream.write_all(ACCEPTED)).await;
             accepted.ok().and_then(Result::ok).ok_or(UpgradeProblem::NotReady)?;
@@ -305,20 +305,20 @@ impl UpgradeCoordinator {
 
 /// Releases the data directory, accepts the successor, and sends it from then on the changes to
 /// persist.
-async fn pass_on(stream: UnixStream, bridge: &Gateway) -> Result<Serves, UpgradeProblem> {
+async fn hand_over_store(stream: UnixStream, bridge: &Gateway) -> Result<Serves, UpgradeProblem> {
     let giver = bridge.clone();
     let pass = move || {
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(ANSWER))?;
         let mut greeted = stream.try_clone()?;
-        giver.pass_on(stream, || greeted.write_all(ACCEPTED))
+        giver.hand_over_store(stream, || greeted.write_all(ACCEPTED))
     };
     match tokio::task::spawn_blocking(pass).await {
         Ok(Ok(serves)) => Ok(serves),
         failed => {
             warn!(error = ?failed, "failed to hand over to successor");
-            bridge.keep_again().await;
+            bridge.resume_store().await;
             Err(UpgradeProblem::NotReady)
         }
     }

@@ -19,7 +19,7 @@ use super::handshake_error::cause;
 use super::listener::TlsListener;
 use super::threads::HandshakeThreads;
 use crate::auth::{self, network};
-use crate::server::ending::ListenersEnd;
+use crate::server::ending::ListenerShutdown;
 use crate::telemetry::label::Handshake;
 
 /// An application behind TLS. Belongs on a listener that Pingora takes for plain TCP.
@@ -33,7 +33,7 @@ pub struct TlsAcceptor<A> {
     /// The time limit of a handshake.
     pub within: Duration,
     /// The end of the listeners, which waits for handshakes under way.
-    pub(crate) listeners: ListenersEnd,
+    pub(crate) listeners: ListenerShutdown,
 }
 
 #[async_trait]
@@ -53,7 +53,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for TlsAcceptor<A> {
         tokio::pin!(served);
         tokio::select! {
             left = &mut served => left,
-            () = ListenersEnd::linger(fresh) => served.await,
+            () = ListenerShutdown::linger(fresh) => served.await,
         }
     }
 

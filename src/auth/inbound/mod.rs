@@ -230,7 +230,7 @@ mod tests {
     async fn where_something_is_required_and_nothing_can_be_shown_nobody_is_let_in() {
         let client = HttpClient::new(ClientLimits::default());
         let outbound = Arc::new(AllowList::default());
-        let nobody = Authenticator::new(&Auth::default(), None, (client, &outbound)).unwrap();
+        let unconfigured = Authenticator::new(&Auth::default(), None, (client, &outbound)).unwrap();
         for (rule, expected) in [
             (RequireRule::Any, Err(Denied::Missing)),
             (RequireRule::All, Err(Denied::Missing)),
@@ -238,7 +238,7 @@ mod tests {
         ] {
             let require = Require { rule, of: Vec::new() };
             assert_eq!(
-                nobody.authenticate(&require, &PresentedCredentials::default()).await,
+                unconfigured.authenticate(&require, &PresentedCredentials::default()).await,
                 expected,
                 "{rule:?}"
             );

@@ -182,7 +182,7 @@ mod tests {
         let at = |seconds| now + Duration::from_secs(seconds);
         assert!(slot.take(now).is_none());
         slot.keep(&token(100), now);
-        assert!(!slot.needs_renewal(at(90)), "nobody uses it");
+        assert!(!slot.needs_renewal(at(90)), "an unused token is not renewed");
         assert!(slot.take(at(1)).is_some() && !slot.needs_renewal(at(74)) && slot.needs_renewal(at(75)));
         assert!(slot.take(at(99)).is_some() && slot.take(at(100)).is_none());
         slot.keep(&token(3600), now);

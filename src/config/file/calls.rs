@@ -49,12 +49,12 @@ pub(super) struct CallsFile {
     /// Fate of a task after the user declines its question: `keep` (the question can still be answered) or `cancel`.
     #[schemars(extend("default" = "keep"))]
     on_decline: Spanned<OnDeclineFile>,
-    /// How long a task lives on at its agent after a client of a session cancelled the call that began it. The next call of the
-    /// same tool in that session names the task; then it stays. `0s`: it is cancelled at once.
+    /// How long a task continues at its agent after a client of a session cancelled the call that started it. The next call of the
+    /// same tool in that session names the task, which then stays. `0s`: the task is cancelled at once.
     #[schemars(extend("default" = "10s"))]
     cancel_grace: Spanned<HumanDuration>,
-    /// Clients whose limits are known, by a name of the entry. What is here goes before what the gateway ships (agno, haystack,
-    /// llama-index, openai-agents); an entry under such a name replaces it, and an empty one, `agno: {}`, takes it out.
+    /// Clients with known limits, by the name of the entry. These entries take precedence over the built-in ones (agno, haystack,
+    /// llama-index, openai-agents); an entry under such a name replaces it, and an empty one, `agno: {}`, removes it.
     clients: Spanned<BTreeMap<String, Spanned<ClientFile>>>,
 }
 

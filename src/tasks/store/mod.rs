@@ -26,7 +26,7 @@ use tracing::{info, warn};
 pub(super) use disk::FILES;
 use disk::StoreFile;
 use peer::Peer;
-pub use peer::{Frame, Told};
+pub use peer::{RowFrame, SuccessorMessage};
 use queue::{PendingChanges, WriteQueue};
 
 /// Bytes that may wait to be written, or be in flight to the disk.
@@ -176,7 +176,10 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreProblem`] if the system refuses the threads.
-    pub fn over(stream: UnixStream, told: impl Fn(Told) + Send + 'static) -> Result<Self, StoreProblem> {
+    pub fn over(
+        stream: UnixStream,
+        told: impl Fn(SuccessorMessage) + Send + 'static,
+    ) -> Result<Self, StoreProblem> {
         let peer = Peer::new(stream, told)?;
         Self::start_with(Medium::Peer(peer), PathBuf::from("the successor"), MOST_WAITING, WRITE_PACING)
     }

@@ -17,11 +17,11 @@ use super::queue::PendingChanges;
 use super::{MOST_WAITING, StoreProblem, StoreTable};
 
 /// Time that the other process has to read, and to persist a batch.
-const ANSWER: Duration = Duration::from_secs(10);
+const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a frame before its key and its value.
-const HEAD: usize = 10;
+const FRAME_HEADER_BYTES: usize = 10;
 /// Not a table: ends a batch.
-const END: u8 = 0xff;
+const BATCH_END: u8 = 0xff;
 
 /// Message types of the process that took over.
 const KEPT: u8 = b'k';
@@ -31,7 +31,7 @@ const ENDED: u8 = b'e';
 
 /// Message of the process that took over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum SuccessorMessage {
     /// A batch is on disk, or is not.
     Kept(bool),
     /// Its listeners accept connections.
@@ -40,7 +40,7 @@ pub enum Told {
     Ended([u8; 16], u64),
 }
 
-impl Told {
+impl SuccessorMessage {
     /// Encodes the message.
     pub fn to_bytes(self) -> Vec<u8> {
         match self {
@@ -71,14 +71,14 @@ impl Told {
 
 /// One row on the socket, or the end of a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum RowFrame {
     /// Table, key and value; no value: the row is removed.
     Row(StoreTable, Vec<u8>, Option<Vec<u8>>),
     /// The batch is complete: it must be acknowledged.
     End,
 }
 
-impl Frame {
+impl RowFrame {
     /// Reads the next frame; `None` at the end of the stream.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Frame {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
             first => first?,
         };
-        if first == END {
+        if first == BATCH_END {
             return Ok(Some(Self::End));
         }
         let table = StoreTable::numbered(first).ok_or(ErrorKind::InvalidData)?;
@@ -123,12 +123,12 @@ impl Peer {
     /// batches.
     pub(super) fn new(
         stream: UnixStream,
-        told: impl Fn(Told) + Send + 'static,
+        told: impl Fn(SuccessorMessage) + Send + 'static,
     ) -> Result<Self, StoreProblem> {
         let (answers, kept) = sync_channel(1);
         let hear = || {
             stream.set_nonblocking(false)?;
-            stream.set_write_timeout(Some(ANSWER))?;
+            stream.set_write_timeout(Some(ACK_TIMEOUT))?;
             let reader = stream.try_clone()?;
             thread::Builder::new().name("successor".to_owned()).spawn(move || listen(reader, &answers, told))
         };
@@ -139,7 +139,7 @@ impl Peer {
     /// Forwards a batch and waits until it is persisted.
     pub(super) fn write(&mut self, changes: &PendingChanges) -> Result<(), StoreProblem> {
         self.send(changes).map_err(|_| StoreProblem::Closed)?;
-        match self.kept.recv_timeout(ANSWER) {
+        match self.kept.recv_timeout(ACK_TIMEOUT) {
             Ok(true) => Ok(()),
             Ok(false) => Err(StoreProblem::NotKept),
             Err(_) => Err(StoreProblem::Closed),
@@ -151,7 +151,7 @@ impl Peer {
         for ((table, key), value) in changes {
             let size = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| ErrorKind::InvalidInput);
             let (key_size, value_size) = (size(key)?, size(value.as_deref().unwrap_or_default())?);
-            let mut head = Vec::with_capacity(HEAD);
+            let mut head = Vec::with_capacity(FRAME_HEADER_BYTES);
             head.extend([table.number(), u8::from(value.is_some())]);
             head.extend(key_size.to_be_bytes());
             head.extend(value_size.to_be_bytes());
@@ -159,7 +159,7 @@ impl Peer {
             out.write_all(key)?;
             out.write_all(value.as_deref().unwrap_or_default())?;
         }
-        out.write_all(&[END])?;
+        out.write_all(&[BATCH_END])?;
         out.flush()
     }
 }
@@ -173,10 +173,10 @@ impl Drop for Peer {
 
 /// Reads the messages of the other process to the end. The receiver of answers then knows that none
 /// will come.
-fn listen(mut from: UnixStream, answers: &SyncSender<bool>, told: impl Fn(Told)) {
-    while let Ok(word) = Told::read(&mut from) {
+fn listen(mut from: UnixStream, answers: &SyncSender<bool>, told: impl Fn(SuccessorMessage)) {
+    while let Ok(word) = SuccessorMessage::read(&mut from) {
         match word {
-            Told::Kept(kept) => {
+            SuccessorMessage::Kept(kept) => {
                 // One answer to each batch; a further one answers nothing.
                 if answers.try_send(kept).is_err() {
                     return;

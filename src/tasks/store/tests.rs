@@ -404,7 +404,7 @@ proptest! {
 }
 
 /// Returns a store that forwards its rows, and the other end.
-fn pair(told: impl Fn(Told) + Send + 'static) -> (Store, tokio::net::UnixStream) {
+fn pair(told: impl Fn(SuccessorMessage) + Send + 'static) -> (Store, tokio::net::UnixStream) {
     let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
     there.set_nonblocking(true).unwrap();
     (Store::over(here, told).unwrap(), tokio::net::UnixStream::from_std(there).unwrap())
@@ -417,17 +417,19 @@ async fn rows_go_to_the_process_that_takes_over_and_are_safe_when_it_says_so() {
     put(&store, "a", "1").unwrap();
     store.remove(StoreTable::Sessions, b"b".to_vec()).unwrap();
     let row = |table, key: &str, value: Option<&str>| {
-        Frame::Row(table, key.as_bytes().to_vec(), value.map(|value| value.as_bytes().to_vec()))
+        RowFrame::Row(table, key.as_bytes().to_vec(), value.map(|value| value.as_bytes().to_vec()))
     };
     let taken = async {
         let mut rows = Vec::new();
         loop {
-            match Frame::read(&mut there).await.unwrap().unwrap() {
-                Frame::End => break,
+            match RowFrame::read(&mut there).await.unwrap().unwrap() {
+                RowFrame::End => break,
                 row => rows.push(row),
             }
         }
-        for word in [Told::Serves, Told::Ended([7; 16], 9), Told::Kept(true)] {
+        for word in
+            [SuccessorMessage::Serves, SuccessorMessage::Ended([7; 16], 9), SuccessorMessage::Kept(true)]
+        {
             there.write_all(&word.to_bytes()).await.unwrap();
         }
         rows
@@ -435,11 +437,14 @@ async fn rows_go_to_the_process_that_takes_over_and_are_safe_when_it_says_so() {
     let (rows, flushed) = tokio::join!(taken, store.flush());
     assert_eq!(rows, [row(StoreTable::Tasks, "a", Some("1")), row(StoreTable::Sessions, "b", None)]);
     assert_eq!(flushed, Ok(()));
-    assert_eq!((told.recv(), told.recv()), (Ok(Told::Serves), Ok(Told::Ended([7; 16], 9))));
+    assert_eq!(
+        (told.recv(), told.recv()),
+        (Ok(SuccessorMessage::Serves), Ok(SuccessorMessage::Ended([7; 16], 9)))
+    );
     put(&store, "c", "2").unwrap();
     let refuse = async {
-        while Frame::read(&mut there).await.unwrap().unwrap() != Frame::End {}
-        there.write_all(&Told::Kept(false).to_bytes()).await.unwrap();
+        while RowFrame::read(&mut there).await.unwrap().unwrap() != RowFrame::End {}
+        there.write_all(&SuccessorMessage::Kept(false).to_bytes()).await.unwrap();
     };
     assert_eq!(tokio::join!(refuse, store.flush()).1, Err(StoreProblem::NotKept));
 }
@@ -458,7 +463,7 @@ async fn a_frame_that_is_none_is_refused_before_room_is_taken() {
     let row =
         |table: u8, key: u32| [&[table, 1][..], &key.to_be_bytes(), &4_u32.to_be_bytes(), b"keyv"].concat();
     for bytes in [vec![9], vec![0, 1, 0], row(0, u32::MAX), row(0, 1000), row(7, 3), row(0, 1)] {
-        assert!(Frame::read(&mut bytes.as_slice()).await.is_err(), "{bytes:?}");
+        assert!(RowFrame::read(&mut bytes.as_slice()).await.is_err(), "{bytes:?}");
     }
-    assert_eq!(Frame::read(&mut &b""[..]).await.unwrap(), None);
+    assert_eq!(RowFrame::read(&mut &b""[..]).await.unwrap(), None);
 }
