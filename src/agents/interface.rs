@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::Uri;
 
-use crate::config::{AllowList, Host};
+use crate::config::{AllowList, Host, effective_port, is_loopback_host};
 use crate::transport::{AddressClass, AddressPolicy};
 
 /// The reason for which an interface of a card is not used.
@@ -84,12 +84,16 @@ pub(super) fn trusted(
         return Err(UntrustedInterface::Downgrade(shown(interface)));
     }
     let expected_host = card.host().unwrap_or_default();
-    let expected = origin(expected_host, port(card));
-    let found = origin(host, port(&uri));
-    if found == expected || (is_loopback(host) && is_loopback(expected_host) && port(&uri) == port(card)) {
+    let expected = origin(expected_host, effective_port(card));
+    let found = origin(host, effective_port(&uri));
+    if found == expected
+        || (is_loopback_host(host)
+            && is_loopback_host(expected_host)
+            && effective_port(&uri) == effective_port(card))
+    {
         return Ok((uri, AddressPolicy::Trusted));
     }
-    if is_unspecified(host) && port(&uri) == port(card) {
+    if is_unspecified(host) && effective_port(&uri) == effective_port(card) {
         let moved =
             rebase(&uri, expected_host).ok_or_else(|| UntrustedInterface::NotAUrl(shown(interface)))?;
         return Ok((moved, AddressPolicy::Trusted));
@@ -124,21 +128,13 @@ fn origin(host: &str, port: u16) -> String {
     format!("{}:{port}", host.to_ascii_lowercase())
 }
 
-fn port(uri: &Uri) -> u16 {
-    uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 })
-}
-
-fn is_loopback(host: &str) -> bool {
-    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
-}
-
 fn is_unspecified(host: &str) -> bool {
     matches!(host, "0.0.0.0" | "[::]")
 }
 
 fn rebase(uri: &Uri, host: &str) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
-    parts.authority = Some(origin(host, port(uri)).parse().ok()?);
+    parts.authority = Some(origin(host, effective_port(uri)).parse().ok()?);
     Uri::from_parts(parts).ok()
 }
 

@@ -6,6 +6,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use http::Uri;
+use http::uri::Scheme;
+
 /// Longest host name, in bytes.
 const MAX_HOST_BYTES: usize = 253;
 
@@ -46,6 +49,26 @@ impl Host {
         }
         Ok(Self::Name(text.to_owned()))
     }
+}
+
+/// Returns true if the host of a URL is one of the usual names of this machine: `localhost`,
+/// `127.0.0.1` or `[::1]`.
+///
+/// Rules that trust the machine itself depend on it, so the rest of 127.0.0.0/8 is not included: it
+/// is seldom used, and a container may have given it to another program.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|known| known.eq_ignore_ascii_case(host))
+}
+
+/// Returns scheme, host and port of an absolute URI in lower case; a port that is not written is
+/// not added.
+pub(crate) fn origin_of(uri: &Uri) -> Option<String> {
+    Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())
+}
+
+/// Returns the port of an `http` or `https` URI, or the usual one of its scheme.
+pub(crate) fn effective_port(uri: &Uri) -> u16 {
+    uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 })
 }
 
 fn is_part_of_a_name(byte: u8) -> bool {
@@ -99,6 +122,31 @@ mod tests {
         ] {
             assert!(Host::read(odd).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn loopback_hosts_are_the_usual_names() {
+        for (host, expected) in [
+            ("localhost", true),
+            ("LocalHost", true),
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("127.0.0.2", false),
+            ("::1", false),
+            ("localhost.example", false),
+            ("", false),
+        ] {
+            assert_eq!(is_loopback_host(host), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn origin_has_one_spelling() {
+        let origin = |text: &str| origin_of(&text.parse().unwrap());
+        assert_eq!(origin("HTTPS://A.example:8443/x?y").as_deref(), Some("https://a.example:8443"));
+        assert_eq!(origin("/x"), None);
+        let port = |text: &str| effective_port(&text.parse().unwrap());
+        assert_eq!((port("https://a/"), port("http://a/"), port("http://a:7/")), (443, 80, 7));
     }
 
     #[test]

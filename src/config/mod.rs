@@ -48,6 +48,7 @@ pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
 pub use certificate::CertificateProblem;
 pub use host::Host;
+pub(crate) use host::{effective_port, is_loopback_host, origin_of};
 pub use jwks::{key_algorithms, key_file};
 pub use problem::{Problem, Problems};
 pub use reloadable_secret::ReloadableSecret;

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 use pingora::http::RequestHeader;
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::config::Settings;
+use crate::config::{Settings, is_loopback_host, origin_of};
 use crate::fault::Fault;
 
 /// Host names of the gateway, and the origins that may use it.
@@ -65,7 +65,7 @@ impl HostPolicy {
         }
         let uri = lower.parse::<Uri>().ok();
         let web = uri.as_ref().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
-        web.and_then(|uri| uri.host()).is_some_and(is_loopback)
+        web.and_then(|uri| uri.host()).is_some_and(is_loopback_host)
     }
 }
 
@@ -186,15 +186,7 @@ fn origin(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
 
 /// Returns true for a loopback name or an IP address: rebinding needs another name.
 fn is_loopback_name(host: &str) -> bool {
-    is_loopback(host) || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
-}
-
-fn is_loopback(host: &str) -> bool {
-    ["127.0.0.1", "localhost", "[::1]"].iter().any(|known| known.eq_ignore_ascii_case(host))
-}
-
-fn origin_of(uri: &Uri) -> Option<String> {
-    Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())
+    is_loopback_host(host) || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
 fn capped(text: &str) -> String {

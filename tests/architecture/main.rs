@@ -300,7 +300,11 @@ fn each_broken_rule_is_found() {
         ("src/sse/mod.rs", "//! x\nmod helpers;\nfn f() {}", "`helpers` says nothing"),
         ("tests/a.rs", "//! x\n#[test]\n#[ignore]\nfn f() {}", "3: #[ignore] without a reason"),
         ("tests/a.rs", &machine_path, "names the machine path"),
-        ("src/sse/mod.rs", &format!("//! x\n{}", "\n".repeat(MAX_LINES)), "lines without its tests are more than"),
+        (
+            "src/sse/mod.rs",
+            &format!("//! x\n{}", "\n".repeat(MAX_LINES)),
+            "lines without its tests are more than",
+        ),
     ] {
         let problems = check(name, text);
         assert_eq!(problems.len(), 1, "{name}: {text}: {problems:?}");

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use http::Uri;
 use jsonwebtoken::Algorithm;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -16,7 +15,7 @@ use tracing::{debug, warn};
 
 use super::issuer_client::{IssuerClient, IssuerError, REQUEST_TIMEOUT};
 use crate::auth::KeySet;
-use crate::config::{KeySource, key_file};
+use crate::config::{KeySource, key_file, origin_of};
 
 /// The shortest time between two refreshes because of unknown keys.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -131,7 +130,8 @@ impl IssuerKeys {
             KeySource::Url(url) => self.web.get(&self.web.page(url)?).await?,
             KeySource::Discovery => {
                 let url = self.discover().await?;
-                let is_at_home = origin(&url).is_some() && origin(&url) == origin(&self.issuer);
+                let origin = parsed_origin(&url);
+                let is_at_home = origin.is_some() && origin == parsed_origin(&self.issuer);
                 let page = if is_at_home { self.web.page(&url) } else { self.web.guarded_page(&url) };
                 self.web.get(&page?).await?
             }
@@ -181,10 +181,8 @@ fn metadata_urls(issuer: &str) -> Vec<String> {
     urls
 }
 
-/// Returns scheme, host and port of a URL, in one spelling.
-fn origin(url: &str) -> Option<String> {
-    let uri: Uri = url.parse().ok()?;
-    Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())
+fn parsed_origin(url: &str) -> Option<String> {
+    origin_of(&url.parse().ok()?)
 }
 
 #[cfg(test)]
