@@ -184,7 +184,7 @@ pub(crate) fn write_config(
     (more, names): (&str, &[&str]),
 ) -> NamedTempFile {
     let mut text = format!(
-        "listeners: [{{ address: \"127.0.0.1:{port}\", faces: [mcp, a2a, health] }}]\nseal_key: {}\nthreads: {}\nlog: {{ level: {} }}\n{more}agents:\n",
+        "listeners: [{{ address: \"127.0.0.1:{port}\", serve: [mcp, a2a, health] }}]\nseal_key: {}\nthreads: {}\nlog: {{ level: {} }}\n{more}agents:\n",
         "0123456789abcdef".repeat(4),
         options.threads,
         options.log,

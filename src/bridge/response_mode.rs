@@ -1,7 +1,7 @@
 //! The form of the response to a call that takes longer than its client waits.
 //!
 //! Follows `docs/spec/mcp.md` §3.1. The plan is the best form that the client understands: an
-//! extension task, a core task, a leg that the client follows up by itself, or a handle result.
+//! extension task, a core task, a round that the client follows up by itself, or a handle result.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub struct ClientAbilities {
     pub capabilities: ClientCapabilities,
     /// True if this call requests a task (2025-11-25).
     pub wants_task: bool,
-    /// Number of legs of this call so far.
+    /// Number of rounds of this call so far.
     pub round: u8,
     /// True if the response goes into a batch.
     pub in_batch: bool,
     /// True if the client repeats a call by itself when the result requires it. Some SDKs fail on
     /// such a result unless their host declares that it can handle elicitations.
-    pub makes_legs: bool,
+    pub makes_rounds: bool,
 }
 
 /// The time limits of a call.
@@ -37,12 +37,12 @@ pub struct CallTimeouts {
     pub budget: Duration,
     /// Time until a client with task support gets a task.
     pub task_after: Duration,
-    /// Duration of one leg.
-    pub leg: Duration,
-    /// Maximum number of legs of one call.
-    pub legs: u8,
+    /// Duration of one round.
+    pub round_timeout: Duration,
+    /// Maximum number of rounds of one call.
+    pub max_rounds: u8,
     /// True if clients without a better form wait for as long as the call takes.
-    pub hold: bool,
+    pub holds_stream: bool,
 }
 
 /// The response to a call when its waiting time ends.
@@ -52,8 +52,8 @@ pub enum Fallback {
     Task,
     /// A core task (2025-11-25), regardless of the output so far.
     CoreTask,
-    /// A `requestState` for the next leg.
-    Leg,
+    /// A `requestState` for the next round.
+    Round,
     /// A handle result.
     Handle,
 }
@@ -98,11 +98,11 @@ pub fn choose(
         (Era::Modern, TaskSupport::Required | TaskSupport::Optional) if knows_tasks => {
             patience(times.task_after.min(times.budget), Fallback::Task)
         }
-        _ if times.hold && !(client.wants_task && client.version.has_core_tasks()) => {
+        _ if times.holds_stream && !(client.wants_task && client.version.has_core_tasks()) => {
             Ok(ResponsePlan { patience: None, then: Fallback::Handle })
         }
-        (Era::Modern, _) if client.makes_legs && client.round < times.legs => {
-            patience(times.leg.min(times.budget), Fallback::Leg)
+        (Era::Modern, _) if client.makes_rounds && client.round < times.max_rounds => {
+            patience(times.round_timeout.min(times.budget), Fallback::Round)
         }
         (Era::Modern, _) => patience(times.budget, Fallback::Handle),
         (Era::Legacy, _) if !client.version.has_core_tasks() => patience(times.budget, Fallback::Handle),
@@ -133,9 +133,9 @@ mod tests {
     const TIMES: CallTimeouts = CallTimeouts {
         budget: Duration::from_secs(45),
         task_after: Duration::from_secs(2),
-        leg: Duration::from_secs(40),
-        legs: 7,
-        hold: false,
+        round_timeout: Duration::from_secs(40),
+        max_rounds: 7,
+        holds_stream: false,
     };
 
     fn client(version: Version) -> ClientAbilities {
@@ -145,7 +145,7 @@ mod tests {
             wants_task: false,
             round: 0,
             in_batch: false,
-            makes_legs: true,
+            makes_rounds: true,
         }
     }
 
@@ -163,11 +163,11 @@ mod tests {
             (client(V2025_11_25), 45, Fallback::Handle),
             (asking(V2025_06_18), 45, Fallback::Handle),
             (asking(V2025_11_25), 2, Fallback::CoreTask),
-            (client(V2026_07_28), 40, Fallback::Leg),
-            (asking(V2026_07_28), 40, Fallback::Leg),
-            (late(6), 40, Fallback::Leg),
+            (client(V2026_07_28), 40, Fallback::Round),
+            (asking(V2026_07_28), 40, Fallback::Round),
+            (late(6), 40, Fallback::Round),
             (late(7), 45, Fallback::Handle),
-            (ClientAbilities { makes_legs: false, ..client(V2026_07_28) }, 45, Fallback::Handle),
+            (ClientAbilities { makes_rounds: false, ..client(V2026_07_28) }, 45, Fallback::Handle),
             (knowing_tasks(), 2, Fallback::Task),
             (ClientAbilities { in_batch: true, ..asking(V2025_11_25) }, 45, Fallback::Handle),
         ] {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn who_knows_no_better_form_is_held_if_the_operator_says_so() {
-        let times = CallTimeouts { hold: true, ..TIMES };
+        let times = CallTimeouts { holds_stream: true, ..TIMES };
         let held = Ok(ResponsePlan { patience: None, then: Fallback::Handle });
         for version in [V2025_03_26, V2025_11_25, V2026_07_28] {
             assert_eq!(choose(&client(version), &times, TaskSupport::Optional), held);
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(choose(&client, &TIMES, support), Err(unserved));
         }
         let never = choose(&knowing_tasks(), &TIMES, TaskSupport::Never);
-        assert_eq!(never.map(|rung| rung.then), Ok(Fallback::Leg));
+        assert_eq!(never.map(|rung| rung.then), Ok(Fallback::Round));
         // A revision without tasks cannot be required to use them.
         assert!(choose(&client(V2025_06_18), &TIMES, TaskSupport::Required).is_ok());
     }

@@ -56,12 +56,12 @@ pub use reserved_headers::{FRAMING, is_forbidden};
 pub use secret::Secret;
 pub use settings::{
     Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, AllowList, Allowed, ApiKey, ApiKeyOwner,
-    ApiKeyPlace, ApiKeys, Auth, Authorization, Breaker, Calls, CardSignature, CardSource, Cards,
-    CertificateName, ClientAuth, ClientAuthMethod, Followers, Grant, Health, KeySource, KnownClient, Limits,
-    Listener, ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings,
-    Network, OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require, RequireRule, Rule,
-    Services, Sessions, Settings, Shutdown, SkillOverride, StreamTimeout, Streams, TaskMode, Tasks,
-    TlsProfile, TokenIssuer, TokenVerification, ToolGranularity, Upgrade, Webhooks,
+    ApiKeyPlace, ApiKeys, Auth, Authorization, Background, Breaker, Calls, CardSignature, CardSource, Cards,
+    CertificateName, ClientAuth, ClientAuthMethod, Grant, Health, KeySource, KnownClient, Limits, Listener,
+    ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings, Network,
+    OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require, RequireRule, Rule, Services,
+    Sessions, Settings, Shutdown, SkillOverride, StreamTimeout, Streams, TaskMode, Tasks, TlsProfile,
+    TokenIssuer, TokenVerification, ToolGranularity, Upgrade, Webhooks,
 };
 pub(crate) use signing::signing_key;
 pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};

@@ -91,7 +91,7 @@ pub enum Fault {
     /// No such path, or an agent in it that is invisible to this caller: the two read the same.
     #[error(
         "no such path, or no such agent: MCP is served at /mcp and /mcp/AGENT, A2A at /a2a/AGENT, where the listener has these \
-         faces; the resource a2a://agents/registry and GET /a2a say which agents there are"
+         services; the resource a2a://agents/registry and GET /a2a say which agents there are"
     )]
     NoSuchPath,
     /// The path exists, the method does not.

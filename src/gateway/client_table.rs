@@ -52,7 +52,7 @@ impl ClientTable {
         let lower = |patterns: &[String]| patterns.iter().map(|each| each.to_ascii_lowercase()).collect();
         let entries = clients.iter().map(|client| ClientEntry {
             mark: ClientMark::of(&client.name),
-            limits: EndpointLimits { budget: client.budget, legs: client.legs },
+            limits: EndpointLimits { budget: client.budget, rounds: client.rounds },
             names: lower(&client.client_names),
             user_agents: lower(&client.user_agents),
         });
@@ -96,7 +96,7 @@ mod tests {
             client_names: vec![client_name.into()],
             user_agents: vec![user_agent.into()],
             budget: Some(Duration::from_secs(seconds)),
-            legs: None,
+            rounds: None,
         }
     }
 

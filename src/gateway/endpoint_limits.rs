@@ -1,4 +1,4 @@
-//! Limits of one client in the query of its endpoint URL: `/mcp?budget=4s&legs=off`.
+//! Limits of one client in the query of its endpoint URL: `/mcp?budget=4s&rounds=off`.
 //!
 //! Many hosts abandon a call after a few seconds and do not announce this in the protocol. See also
 //! `client_table` for clients that are known by name.
@@ -18,7 +18,7 @@ pub(super) struct EndpointLimits {
     /// Longest wait of the client for a response.
     pub(super) budget: Option<Duration>,
     /// True if the client repeats a call by itself when the result asks for it.
-    pub(super) legs: Option<bool>,
+    pub(super) rounds: Option<bool>,
 }
 
 impl EndpointLimits {
@@ -38,9 +38,9 @@ impl EndpointLimits {
                         budget.ok_or_else(|| wrong("budget", "a duration of 100ms to 1h, such as 4s"))?;
                     limits.budget = Some(budget);
                 }
-                ("legs", "on") => limits.legs = Some(true),
-                ("legs", "off") => limits.legs = Some(false),
-                ("legs", _) => return Err(wrong("legs", "on or off")),
+                ("rounds", "on") => limits.rounds = Some(true),
+                ("rounds", "off") => limits.rounds = Some(false),
+                ("rounds", _) => return Err(wrong("rounds", "on or off")),
                 _ => {}
             }
         }
@@ -49,7 +49,7 @@ impl EndpointLimits {
 
     /// Returns these limits, with those of `less` where they are absent.
     pub(super) fn or(self, less: Self) -> Self {
-        Self { budget: self.budget.or(less.budget), legs: self.legs.or(less.legs) }
+        Self { budget: self.budget.or(less.budget), rounds: self.rounds.or(less.rounds) }
     }
 
     /// Returns how long the client waits, at most `most`.
@@ -69,15 +69,15 @@ mod tests {
     #[test]
     fn query_gives_limits() {
         let limits =
-            |budget: Option<u64>, legs| EndpointLimits { budget: budget.map(Duration::from_secs), legs };
+            |budget: Option<u64>, rounds| EndpointLimits { budget: budget.map(Duration::from_secs), rounds };
         for (query, expected) in [
             (None, Some(limits(None, None))),
-            (Some("budget=4s&legs=off"), Some(limits(Some(4), Some(false)))),
-            (Some("key=x&legs=on&"), Some(limits(None, Some(true)))),
+            (Some("budget=4s&rounds=off"), Some(limits(Some(4), Some(false)))),
+            (Some("key=x&rounds=on&"), Some(limits(None, Some(true)))),
             (Some("budget=4"), None),
             (Some("budget=2h"), None),
             (Some("budget"), None),
-            (Some("legs=maybe"), None),
+            (Some("rounds=maybe"), None),
         ] {
             assert_eq!(EndpointLimits::read(query).ok(), expected, "{query:?}");
         }

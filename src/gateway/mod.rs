@@ -214,7 +214,7 @@ impl Gateway {
             metrics.clone(),
         );
         let followers = Arc::new(push_receiver::register_pushes(followers, &settings, &sealer));
-        let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
+        let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.max_cached);
         let inner = Inner {
             begun: Timestamp::now(),
             sealer,
@@ -245,7 +245,7 @@ impl Gateway {
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
             shares,
-            failures: FailureLimiter::new(settings.limits.failures),
+            failures: FailureLimiter::new(settings.limits.auth_failures),
             handed: a2a::ShownTasks::new(task_list_limits(&settings)),
             names: a2a::ClientIdMap::new(task_list_limits(&settings)),
             forwarding: a2a::WebhookForwarder::new(),
@@ -446,7 +446,7 @@ fn task_map_limits(settings: &Settings) -> crate::tasks::TaskLimits {
 
 /// Returns the limits of the followers.
 fn followed(settings: &Settings) -> FollowLimits {
-    let config::Followers { max, lifetime } = settings.followers;
+    let config::Background { max, lifetime } = settings.background;
     FollowLimits { most: max, lifetime }
 }
 

@@ -86,9 +86,9 @@ pub(super) fn challenge(at: &ChallengeContext<'_>, error: Option<&str>, needed: 
     if parts.is_empty() { "Bearer".to_owned() } else { format!("Bearer {}", parts.join(", ")) }
 }
 
-fn resource(public: &str, Endpoint { face, agent }: Endpoint<'_>) -> String {
-    let face = face.path();
-    agent.map_or_else(|| format!("{public}{face}"), |agent| format!("{public}{face}/{agent}"))
+fn resource(public: &str, Endpoint { service, agent }: Endpoint<'_>) -> String {
+    let service = service.path();
+    agent.map_or_else(|| format!("{public}{service}"), |agent| format!("{public}{service}/{agent}"))
 }
 
 /// Returns the path of a URL, without a slash at its end.
@@ -110,14 +110,14 @@ fn endpoint_of(path: &str, base: String) -> Option<Endpoint<'_>> {
     if matches!(path, "" | "/") {
         return Some(Endpoint::default());
     }
-    let at = |face: ServedProtocol| path.strip_prefix(face.path()).map(|rest| (face, rest));
-    let (face, rest) = at(ServedProtocol::Mcp).or_else(|| at(ServedProtocol::A2a))?;
+    let at = |service: ServedProtocol| path.strip_prefix(service.path()).map(|rest| (service, rest));
+    let (service, rest) = at(ServedProtocol::Mcp).or_else(|| at(ServedProtocol::A2a))?;
     if matches!(rest, "" | "/") {
-        return Some(Endpoint { face, agent: None });
+        return Some(Endpoint { service, agent: None });
     }
     let agent = rest.strip_prefix('/')?;
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-    (agent.len() <= 32 && agent.bytes().all(fits)).then_some(Endpoint { face, agent: Some(agent) })
+    (agent.len() <= 32 && agent.bytes().all(fits)).then_some(Endpoint { service, agent: Some(agent) })
 }
 
 #[cfg(test)]
@@ -140,14 +140,14 @@ mod tests {
             ("/mcpx", "", None),
             ("x", "", None),
         ] {
-            let found = endpoint_of(path, base.to_owned()).map(|found| (found.face, found.agent));
+            let found = endpoint_of(path, base.to_owned()).map(|found| (found.service, found.agent));
             assert_eq!(found, expected, "{path} {base}");
         }
     }
 
     #[test]
     fn the_well_known_place_stands_between_host_and_path() {
-        let weather = Endpoint { face: ServedProtocol::Mcp, agent: Some("weather") };
+        let weather = Endpoint { service: ServedProtocol::Mcp, agent: Some("weather") };
         let url = metadata_url("https://gw.example.com/base", weather);
         assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/base/mcp/weather");
         let url = metadata_url("https://gw.example.com", Endpoint::default());

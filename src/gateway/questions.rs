@@ -78,7 +78,7 @@ impl Inner {
         };
         match serving.asker.version.era() {
             Era::Modern if serving.round < MOST_ROUNDS => {
-                watched.entry.set_push_expected(Instant::now() + self.settings.calls.leg_grace);
+                watched.entry.set_push_expected(Instant::now() + self.settings.calls.round_grace);
                 self.metrics.tasks.asked(Asked::Mrtr);
                 Ok(CallStep::Say(Some(self.respond_input_required(&watched, serving, Some((turn, &open))))))
             }

@@ -42,13 +42,13 @@ impl<'a> Route<'a> {
 
     /// Returns the endpoint of the route as token issuers know it.
     pub(super) fn endpoint(self) -> Endpoint<'a> {
-        let face = match self {
+        let service = match self {
             Self::A2a(..) | Self::Agents | Self::ApiCatalog => ServedProtocol::A2a,
             Self::AllAgents | Self::OneAgent(_) | Self::Health | Self::Push(_) | Self::Metadata(_) => {
                 ServedProtocol::Mcp
             }
         };
-        Endpoint { face, agent: self.agent() }
+        Endpoint { service, agent: self.agent() }
     }
 }
 
@@ -91,14 +91,14 @@ pub(super) fn parse(path: &str) -> Option<Route<'_>> {
 
 /// Returns true if a listener with these services serves a path. A path without a route counts as
 /// MCP, which rejects it.
-pub(crate) fn is_served(path: &str, faces: Services) -> bool {
+pub(crate) fn is_served(path: &str, services: Services) -> bool {
     match path {
-        "/healthz" => faces.health,
-        AGENTS | API_CATALOG => faces.a2a,
-        _ if path.starts_with(PUSH) => faces.push,
-        _ if path.starts_with(A2A) => faces.a2a,
-        _ if path.starts_with(METADATA) => faces.mcp || faces.a2a,
-        _ => faces.mcp,
+        "/healthz" => services.health,
+        AGENTS | API_CATALOG => services.a2a,
+        _ if path.starts_with(PUSH) => services.push,
+        _ if path.starts_with(A2A) => services.a2a,
+        _ if path.starts_with(METADATA) => services.mcp || services.a2a,
+        _ => services.mcp,
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_listener_serves_its_faces_only() {
         let none = Services { mcp: false, a2a: false, health: false, push: false };
-        for (path, faces) in [
+        for (path, services) in [
             ("/mcp", Services { mcp: true, ..none }),
             ("/mcp/a", Services { mcp: true, ..none }),
             ("/a2a", Services { a2a: true, ..none }),
@@ -173,9 +173,13 @@ mod tests {
             ("/healthz", Services { health: true, ..none }),
             ("/push/x", Services { push: true, ..none }),
         ] {
-            assert!(is_served(path, faces), "{path}");
-            let others =
-                Services { mcp: !faces.mcp, a2a: !faces.a2a, health: !faces.health, push: !faces.push };
+            assert!(is_served(path, services), "{path}");
+            let others = Services {
+                mcp: !services.mcp,
+                a2a: !services.a2a,
+                health: !services.health,
+                push: !services.push,
+            };
             assert!(!is_served(path, others), "{path}");
         }
         assert!(is_served("/.well-known/oauth-protected-resource/a2a/a", Services { a2a: true, ..none }));

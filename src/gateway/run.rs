@@ -53,7 +53,7 @@ pub(super) struct ActiveCall<'a> {
     pub(super) agent: Arc<Agent>,
     pub(super) rung: ResponsePlan,
     pub(super) form: ResultKind,
-    /// Number of legs of this call so far.
+    /// Number of rounds of this call so far.
     pub(super) round: u8,
     /// Tool and arguments, which distinguish this call from others. The digest is computed only for
     /// a call that is to be repeated.
@@ -300,7 +300,7 @@ impl Inner {
     }
 
     /// Responds when the budget of the client ends before the work. A client of a stalled task is
-    /// not asked to wait in another leg.
+    /// not asked to wait in another round.
     async fn respond_with_task_or_handle(
         &self,
         source: EventSource,
@@ -337,11 +337,11 @@ impl Inner {
         handle.content.extend(warning.map(ContentBlock::text));
         match serving.rung.then {
             Fallback::Task => self.respond_with_handle(&watched, serving, warning).await,
-            Fallback::Leg if !is_stalled => {
-                watched.entry.set_push_expected(Instant::now() + self.settings.calls.leg_grace);
+            Fallback::Round if !is_stalled => {
+                watched.entry.set_push_expected(Instant::now() + self.settings.calls.round_grace);
                 self.respond_input_required(&watched, serving, None)
             }
-            Fallback::CoreTask | Fallback::Handle | Fallback::Leg => self.encode_result(serving, &handle),
+            Fallback::CoreTask | Fallback::Handle | Fallback::Round => self.encode_result(serving, &handle),
         }
     }
 
@@ -374,7 +374,7 @@ impl Inner {
             task.status_message = Some(said + warning);
         }
         let writer = self.writer(serving.asker.version.era());
-        watched.entry.set_push_expected(Instant::now() + self.settings.calls.leg_grace);
+        watched.entry.set_push_expected(Instant::now() + self.settings.calls.round_grace);
         match serving.asker.version.era() {
             Era::Modern => writer.task_created(serving.id, &task),
             Era::Legacy => {

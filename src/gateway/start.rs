@@ -163,7 +163,7 @@ impl Inner {
             wants_task: params.task.is_some(),
             round: 0,
             in_batch,
-            makes_legs: asker.limits.legs.unwrap_or_else(|| asker.capabilities.can_be_asked()),
+            makes_rounds: asker.limits.rounds.unwrap_or_else(|| asker.capabilities.can_be_asked()),
         };
         let is_late = params.request_state.is_some();
         let resumed = match params.request_state.as_ref().filter(|_| is_late) {
@@ -226,9 +226,9 @@ impl Inner {
         let times = CallTimeouts {
             budget: limits.budget(calls.budget),
             task_after: calls.task_after,
-            leg: calls.leg,
-            legs: u8::try_from(calls.legs).unwrap_or(u8::MAX),
-            hold: calls.hold == StreamTimeout::Forever,
+            round_timeout: calls.round_timeout,
+            max_rounds: u8::try_from(calls.max_rounds).unwrap_or(u8::MAX),
+            holds_stream: calls.stream_timeout == StreamTimeout::Forever,
         };
         choose(client, &times, tool.task).map_err(|unserved| {
             Abort::Fault(match unserved {

@@ -1,7 +1,7 @@
 //! The state that the gateway needs when an answer to a question arrives: `requestState` of the
 //! modern era, the id of an elicitation of the legacy one.
 //!
-//! A request state is different each time, so that each leg of a call has its own. The id of an
+//! A request state is different each time, so that each round of a call has its own. The id of an
 //! elicitation is deterministic: the same question to the same session has the same id on every
 //! replica, so that any of them can take the answer.
 
@@ -81,16 +81,16 @@ impl TaskKey {
     }
 }
 
-/// The state that a modern client holds between two legs of one call.
+/// The state that a modern client holds between two rounds of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestState {
     /// The configured name of the agent.
     pub agent: String,
     /// The task of the call.
     pub task: TaskKey,
-    /// Number of legs so far.
+    /// Number of rounds so far.
     pub round: u8,
-    /// Fingerprint of the question that was asked in this leg, if one was.
+    /// Fingerprint of the question that was asked in this round, if one was.
     pub turn: Option<[u8; 16]>,
     /// Digest of the tool and its arguments: a retry must be of the same call.
     pub digest: [u8; 16],

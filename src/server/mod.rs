@@ -173,7 +173,7 @@ fn add_listeners(
             services.push(server.add_service(listening(app, crowd, socket)));
             continue;
         };
-        let endpoint = TlsListener::new(address, tls, &bridge.metrics().tls, settings.limits.failures)
+        let endpoint = TlsListener::new(address, tls, &bridge.metrics().tls, settings.limits.auth_failures)
             .map_err(|problem| StartError::Tls(address, problem))?;
         terminated.push(endpoint.clone());
         let within = settings.limits.header_read;
@@ -306,7 +306,7 @@ fn warn_if_few(descriptors: FileDescriptorBudget, settings: &Settings) {
 /// Warns of a listener beyond this machine at which every client may call: that is seldom meant.
 fn warn_if_unauthenticated(listener: &Listener) {
     let shuts_out = listener.tls.iter().flat_map(|tls| &tls.client_auth).any(|clients| clients.required);
-    let has_agents = listener.faces.mcp || listener.faces.a2a;
+    let has_agents = listener.serve.mcp || listener.serve.a2a;
     let is_open = has_agents && listener.require.rule == RequireRule::None && !shuts_out;
     if is_open && !listener.address.ip().is_loopback() {
         tracing::warn!(
@@ -377,7 +377,7 @@ impl ProxyHttp for ListenerProxy {
         http: &mut Session,
         _: &mut Option<Box<ConnectionMarker>>,
     ) -> pingora::Result<bool> {
-        let served = is_served(http.req_header().uri.path(), self.listener.faces);
+        let served = is_served(http.req_header().uri.path(), self.listener.serve);
         if !served || self.bridge.handle_with(http, &self.listener.require).await == Handled::NotHandled {
             // Boxed: a rare case must not make every request larger.
             Box::pin(self.bridge.not_found(http)).await;

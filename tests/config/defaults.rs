@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcp_a2a_gateway::config::{
-    Agent, Calls, Cards, Followers, Limits, Log, Mcp, OnDecline, Push, Services, Sessions, Settings,
+    Agent, Background, Calls, Cards, Limits, Log, Mcp, OnDecline, Push, Services, Sessions, Settings,
     Shutdown, StreamTimeout, Streams, TaskMode, Tasks, schema,
 };
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ fn smallest_file_has_every_default() {
     assert_eq!(settings.public_url, None);
     assert_eq!(settings.listeners.len(), 1);
     assert_eq!(settings.listeners[0].address.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.listeners[0].faces, Services { mcp: true, a2a: false, health: true, push: false });
+    assert_eq!(settings.listeners[0].serve, Services { mcp: true, a2a: false, health: true, push: false });
     assert!(settings.listeners[0].tls.is_none() && settings.admin.is_none() && settings.seal_keys.is_empty());
     let expected = Settings {
         listeners: settings.listeners.clone(),
@@ -30,7 +30,7 @@ fn defaults_are_these() {
     let seconds = Duration::from_secs;
     let cards = Cards { min_refresh: seconds(30), max_refresh: seconds(3600), retry: seconds(1) };
     assert_eq!(Cards::default(), cards);
-    assert_eq!(Sessions::default(), Sessions { ttl: seconds(30 * 86_400), remembered: 10_000 });
+    assert_eq!(Sessions::default(), Sessions { ttl: seconds(30 * 86_400), max_cached: 10_000 });
     assert_eq!(Shutdown::default(), Shutdown { grace: seconds(5), drain: seconds(20) });
     assert_eq!((Mcp::default().page_size, Mcp::default().list_ttl), (100, seconds(60)));
     assert!(Mcp::default().subagent_tools && Mcp::default().find_agent);
@@ -54,15 +54,24 @@ fn defaults_are_these() {
 fn task_defaults_are_these() {
     let seconds = Duration::from_secs;
     let calls = Calls::default();
-    let waits =
-        [calls.budget, calls.stream_after, calls.keep_alive, calls.task_after, calls.leg, calls.leg_grace];
+    let waits = [
+        calls.budget,
+        calls.stream_after,
+        calls.keep_alive,
+        calls.task_after,
+        calls.round_timeout,
+        calls.round_grace,
+    ];
     assert_eq!(waits, [45, 10, 15, 2, 40, 60].map(seconds));
-    assert_eq!((calls.legs, calls.hold, calls.on_decline), (7, StreamTimeout::Budget, OnDecline::Keep));
+    assert_eq!(
+        (calls.max_rounds, calls.stream_timeout, calls.on_decline),
+        (7, StreamTimeout::Budget, OnDecline::Keep)
+    );
     assert_eq!(calls.cancel_grace.as_secs(), 10);
     let clients = calls.clients.iter().map(|client| (client.name.as_str(), client.budget.unwrap().as_secs()));
     let known = [("agno", 8), ("haystack", 25), ("llama-index", 25), ("openai-agents", 4)];
     assert_eq!(clients.collect::<Vec<_>>(), known);
-    assert!(calls.clients.iter().all(|client| client.legs == Some(false)));
+    assert!(calls.clients.iter().all(|client| client.rounds == Some(false)));
     let tasks = Tasks::default();
     assert_eq!([tasks.ttl, tasks.sweep_interval, tasks.poll_interval], [86_400, 300, 2].map(seconds));
     assert_eq!([tasks.max, tasks.max_bytes, tasks.keep_artifacts], [100_000, 256 << 20, 1 << 20]);
@@ -70,7 +79,7 @@ fn task_defaults_are_these() {
     let streams = Streams::default();
     assert_eq!([streams.idle_timeout, streams.retry_base, streams.retry_max], [30, 1, 30].map(seconds));
     assert_eq!(streams.max_attempts, 0);
-    assert_eq!(Followers::default(), Followers { max: 1000, lifetime: seconds(3600) });
+    assert_eq!(Background::default(), Background { max: 1000, lifetime: seconds(3600) });
     assert_eq!(Push::default(), Push { enabled: false });
 }
 

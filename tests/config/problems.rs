@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, upgrade, auth, rules)";
+gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, shutdown, upgrade, auth, rules)";
     pretty(&report(text), expected);
 }
 
@@ -140,18 +140,18 @@ fn each_of_these_is_one_problem() {
             "3: cards.min_refresh: min_refresh (2h) is longer than max_refresh (1h)",
         ),
         ("cards: { retry: 1m }", "3: cards.retry: retry (1m) is longer than min_refresh (30s)"),
-        ("calls: { legs: 10 }", "3: calls.legs: 10 is out of bounds (from 0 to 9)"),
+        ("calls: { max_rounds: 10 }", "3: calls.max_rounds: 10 is out of bounds (from 0 to 9)"),
         (
-            "calls: { hold: for_ever }",
-            "3: calls.hold: is not one of: budget, forever (did you mean forever?)",
+            "calls: { stream_timeout: for_ever }",
+            "3: calls.stream_timeout: is not one of: budget, forever (did you mean forever?)",
         ),
         (
             "calls: { clients: { own: {} } }",
-            "3: calls.clients.own: gives no limit (write budget: 4s, or legs: off)",
+            "3: calls.clients.own: gives no limit (write budget: 4s, or rounds: off)",
         ),
         (
             "calls: { clients: { agno: { client_name: x } } }",
-            "3: calls.clients.agno: gives no limit (write budget: 4s, or legs: off)",
+            "3: calls.clients.agno: gives no limit (write budget: 4s, or rounds: off)",
         ),
         (
             "calls: { budget: 30s, clients: { own: { budget: 40s } } }",
@@ -162,14 +162,17 @@ fn each_of_these_is_one_problem() {
             "3: calls.clients.own.budget: 1ms is out of bounds (from 100ms to 1h)",
         ),
         (
-            "calls: { clients: { own: { user_agent: '*', legs: off } } }",
+            "calls: { clients: { own: { user_agent: '*', rounds: off } } }",
             "3: calls.clients.own.user_agent: fits every client (set calls.budget instead)",
         ),
         (
-            "calls: { clients: { own: { client_name: [''], legs: off } } }",
+            "calls: { clients: { own: { client_name: [''], rounds: off } } }",
             "3: calls.clients.own.client_name[0]: is not a pattern (1 to 128 bytes)",
         ),
-        ("calls: { clients: { own: { legs: maybe } } }", "3: calls.clients.own.legs: is not one of: on, off"),
+        (
+            "calls: { clients: { own: { rounds: maybe } } }",
+            "3: calls.clients.own.rounds: is not one of: on, off",
+        ),
         (
             "calls: { clients: [own] }",
             "3: calls.clients: expected a section (keys, each with a value), found a list",
@@ -190,7 +193,7 @@ fn each_of_these_is_one_problem() {
             "streams: { retry_max: 500ms }",
             "3: streams.retry_max: retry_base (1s) is longer than retry_max (500ms)",
         ),
-        ("followers: { keep: 10m }", "3: followers.keep: unknown key (known: max, lifetime)"),
+        ("background: { keep: 10m }", "3: background.keep: unknown key (known: max, lifetime)"),
         ("limits: { body: 5GiB }", "3: limits.body: 5GiB is out of bounds (from 1KiB to 1GiB)"),
         ("log: { format: yaml }", "3: log.format: is not one of: text, json"),
         (
@@ -207,7 +210,7 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, upgrade, auth, rules)",
+            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, shutdown, upgrade, auth, rules)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");
@@ -218,7 +221,7 @@ fn each_of_these_is_one_problem() {
 fn push_needs_url_and_listener() {
     let expected = "\
 gateway.yaml:3: push.enabled: agents could not reach the gateway (set public_url)
-gateway.yaml:3: push.enabled: no listener takes them in (add push to the faces of a listener)";
+gateway.yaml:3: push.enabled: no listener takes them in (add push to `serve` of a listener)";
     pretty(&report(&format!("{BASE}push: {{ enabled: true }}\n")), expected);
 }
 

@@ -90,7 +90,7 @@ fn full_example_is_read() {
     assert!(clients.ca[0].expose().starts_with("-----BEGIN CERTIFICATE"));
     assert!(clients.crl[0].expose().starts_with("-----BEGIN X509 CRL"));
     assert_eq!(
-        (listener.faces, plain.faces),
+        (listener.serve, plain.serve),
         (
             Services { mcp: true, a2a: true, health: true, push: false },
             Services { mcp: false, a2a: false, health: true, push: true }
@@ -142,19 +142,19 @@ fn tools_of_full_example_are_read() {
 #[test]
 fn every_key_reaches_its_setting() {
     let text = "\
-listeners: [{ address: '[::1]:0', faces: [mcp, a2a, push] }, { address: '[::1]:0' }]
+listeners: [{ address: '[::1]:0', serve: [mcp, a2a, push] }, { address: '[::1]:0' }]
 agents:
   a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0', push: false, a2a: { translate: false }, max_calls: 16, rate: 17, task: required,
     endpoints: ['https://one.example/rpc', 'https://two.example/rpc'], breaker: { failures: 18, base: 19s, max: 20s }, health: { path: /healthz, interval: 23s, timeout: 24s }, queue: { size: 25, wait: 26s },
     skills: { s: { input_schema: schema.json, task: never } } }
 mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'], subagent_tools: false, find_agent: false, resource_links: all }
-calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: forever, on_decline: cancel, cancel_grace: 37s, clients: { own: { client_name: [Host, 'Host *'], user_agent: 'h/*', budget: 30s, legs: on }, agno: { legs: off }, haystack: {} } }
+calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, round_timeout: 35s, max_rounds: 3, round_grace: 36s, stream_timeout: forever, on_decline: cancel, cancel_grace: 37s, clients: { own: { client_name: [Host, 'Host *'], user_agent: 'h/*', budget: 30s, rounds: on }, agno: { rounds: off }, haystack: {} } }
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
-sessions: { ttl: 51m, remembered: 52 }
-limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 80MiB, caller_bytes: 81MiB, failures: 79, header: 33KiB, connections: 77, address_connections: 80 }
+sessions: { ttl: 51m, max_cached: 52 }
+limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 80MiB, caller_bytes: 81MiB, auth_failures: 79, header: 33KiB, connections: 77, address_connections: 80 }
 tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, poll_interval: 106s, data_dir: kept }
 streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114, stalled_after: 115s }
-followers: { max: 81, lifetime: 84s }
+background: { max: 81, lifetime: 84s }
 outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1], webhooks: { allow: [c.example], http: true } }
 push: { enabled: true }
 threads: 3
@@ -170,19 +170,19 @@ public_url: https://gateway.example.com/below/
     let shown = format!("{settings:?}");
     for part in [
         r#"public_url: Some("https://gateway.example.com/below")"#,
-        "faces: Services { mcp: true, a2a: true, health: false, push: true }",
+        "serve: Services { mcp: true, a2a: true, health: false, push: true }",
         "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, translate: false, endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
         "protocol: V1",
         r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false, resource_links: All }"#,
-        "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: Forever, on_decline: Cancel, cancel_grace: 37s, clients: [",
-        r#"clients: [KnownClient { name: "agno", client_names: ["agno*"], user_agents: ["agno*"], budget: None, legs: Some(false) }, KnownClient { name: "own", client_names: ["Host", "Host *"], user_agents: ["h/*"], budget: Some(30s), legs: Some(true) }, KnownClient { name: "llama-index","#,
+        "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, round_timeout: 35s, max_rounds: 3, round_grace: 36s, stream_timeout: Forever, on_decline: Cancel, cancel_grace: 37s, clients: [",
+        r#"clients: [KnownClient { name: "agno", client_names: ["agno*"], user_agents: ["agno*"], budget: None, rounds: Some(false) }, KnownClient { name: "own", client_names: ["Host", "Host *"], user_agents: ["h/*"], budget: Some(30s), rounds: Some(true) }, KnownClient { name: "llama-index","#,
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
-        "Sessions { ttl: 3060s, remembered: 52 }",
-        "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 83886080, caller_bytes: 84934656, failures: 79, header: 33792, connections: 77, address_connections: 80 }",
+        "Sessions { ttl: 3060s, max_cached: 52 }",
+        "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 83886080, caller_bytes: 84934656, auth_failures: 79, header: 33792, connections: 77, address_connections: 80 }",
         "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
         "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114, stalled_after: 115s }",
         r#"Outbound { allow: AllowList([Host("a.example"), Host("b.example:8443"), Network(Network { address: 10.0.0.0, prefix: 8 }), Network(Network { address: 127.0.0.1, prefix: 32 })]), webhooks: Webhooks { allow: AllowList([Host("c.example")]), http: true } }"#,
-        "Followers { max: 81, lifetime: 84s }",
+        "Background { max: 81, lifetime: 84s }",
         "Push { enabled: true }",
         "threads: 3",
         r#"Log { format: Json, level: "info,pingora=warn", audit_arguments: true, redact: ["/a/0"] }"#,

@@ -71,7 +71,7 @@ def run(wanted, agents, verbose):
         for mode, auth in (("plain", {}), ("keys", keys())):
             cards = {agent: {"card": processes.agent(f"{mode}-{agent}", AGENTS[agent])} for agent in agents}
             config = {"public_url": harness.OWN_URL, "outbound": HERE_TOO, "agents": cards, **auth}
-            port = processes.gateway(config, f"gateway-{mode}", faces=["a2a", "push", "health"])
+            port = processes.gateway(config, f"gateway-{mode}", serve=["a2a", "push", "health"])
             urls = {agent: f"http://127.0.0.1:{port}/a2a/{agent}" for agent in agents}
             said += table(pool, mode, urls, clients, agents)
             if verbose:

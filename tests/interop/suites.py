@@ -55,8 +55,8 @@ def pages(mode):
 
 
 BROWSER_KEY = "interop-key-0123456789"  # as in browser/page.mjs
-# Legs of a second, a plain call within three: what takes minutes outside takes seconds here.
-HASTY = {"stream_after": "500ms", "task_after": "500ms", "leg": "1s", "legs": 7, "budget": "3s"}
+# Rounds of a second, a plain call within three: what takes minutes outside takes seconds here.
+HASTY = {"stream_after": "500ms", "task_after": "500ms", "round_timeout": "1s", "max_rounds": 7, "budget": "3s"}
 # The tool `data` needs a scope more than the others.
 RULES = [
     {"name": "data", "tools": ["data"], "scopes": ["a2a.data"]},
@@ -97,7 +97,7 @@ SUITES = {
     "browser_oauth": (pages("oauth"), guarded, 120),
 }
 OWN_PATH = {"py_one", "ts2_one"}  # these use /mcp/{agent}, the others /mcp
-MAKES_LEGS = {"py_auto", "ts2_auto"}  # these call again by themselves and say so in the URL, as they do not declare elicitation
+MAKES_ROUNDS = {"py_auto", "ts2_auto"}  # these call again by themselves and say so in the URL, as they do not declare elicitation
 AT_ONCE = {"calls": 4, "tasks": 3, "minute": 21, "oauth": 3, "browser": 2, "browser_key": 2, "browser_oauth": 2}  # they wait most of the time
 # Agents that a suite asks of some clients only, of both eras of MCP.
 SOME = {
@@ -131,7 +131,7 @@ def ask(suite, url, client, argv, agent, limit):
     if client not in SOME.get(suite, {}).get(agent, {client}):
         return cells.Omitted(name, WHY[suite])
     path = f"{url}/{agent}" if client in OWN_PATH else url
-    path += "?legs=on" if client in MAKES_LEGS and suite in ("tasks", "minute") else ""
+    path += "?rounds=on" if client in MAKES_ROUNDS and suite in ("tasks", "minute") else ""
     return cells.ask(name, [*argv, path, agent], limit)
 
 

@@ -75,8 +75,8 @@ impl McpClient {
     }
 
     /// Makes a call again by itself when the result says so, and says that in its URL.
-    pub fn with_legs(&self) -> Self {
-        self.at("/mcp?legs=on")
+    pub fn with_rounds(&self) -> Self {
+        self.at("/mcp?rounds=on")
     }
 
     /// One more header line with every request.

@@ -155,7 +155,7 @@ impl TokenIssuers {
         if matches!(rest, "" | "/") {
             return true;
         }
-        rest.strip_prefix(endpoint.face.path()).is_some_and(|rest| {
+        rest.strip_prefix(endpoint.service.path()).is_some_and(|rest| {
             rest.is_empty() || rest.strip_prefix('/').is_some_and(|agent| endpoint.agent == Some(agent))
         })
     }

@@ -46,7 +46,7 @@ pub struct PresentedCredentials<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Endpoint<'a> {
     /// The protocol of the endpoint.
-    pub face: ServedProtocol,
+    pub service: ServedProtocol,
     /// The agent; `None`: all of them.
     pub agent: Option<&'a str>,
 }

@@ -78,7 +78,7 @@ pub(super) struct AgentFile {
     /// Whether its push notifications are used where the card offers them and `push.enabled` is set.
     #[schemars(extend("default" = true))]
     push: Spanned<bool>,
-    /// How it is served to A2A clients, where a listener has the face `a2a`.
+    /// How it is served to A2A clients, where a listener serves `a2a`.
     a2a: Spanned<A2aFile>,
     /// URLs at which the agent is called in place of the one on its card, at most 32; calls are spread over them. The card still
     /// says which version and what it can do.
@@ -233,7 +233,7 @@ impl AgentFile {
             timeouts: self.timeouts.value().unwrap_or_default().resolve(reading),
             streaming: self.streaming.value().or(streams).unwrap_or(true),
             push: self.push.value().unwrap_or(true),
-            translate: self.a2a.value().and_then(|face| face.translate.value()).unwrap_or(true),
+            translate: self.a2a.value().and_then(|a2a| a2a.translate.value()).unwrap_or(true),
             rate: reading.count(self.rate, 0..=1_000_000, 0),
             task: self.task.value().map(TaskMode::from).unwrap_or_default(),
             ..Agent::new(name, "")

@@ -34,18 +34,18 @@ pub(super) struct CallsFile {
     /// When a client that knows tasks gets one instead of the result; never later than `budget`.
     #[schemars(extend("default" = "2s"))]
     task_after: Spanned<HumanDuration>,
-    /// How long one leg lasts for a client that comes back by itself with `requestState`. Clients give up after 60s.
+    /// How long one round lasts for a client that comes back by itself with `requestState`. Clients give up after 60s.
     #[schemars(extend("default" = "40s"))]
-    leg: Spanned<HumanDuration>,
-    /// How many legs a call has at most; then the client gets a handle. Clients follow at most 10; 0: a handle at once.
+    round_timeout: Spanned<HumanDuration>,
+    /// How many rounds a call has at most; then the client gets a handle. Clients follow at most 10; 0: a handle at once.
     #[schemars(range(min = 0, max = 9), extend("default" = 7))]
-    legs: Spanned<u64>,
-    /// How long a leg that was not followed up still counts as a watcher of its task.
+    max_rounds: Spanned<u64>,
+    /// How long a round that was not followed up still counts as a watcher of its task.
     #[schemars(extend("default" = "60s"))]
-    leg_grace: Spanned<HumanDuration>,
+    round_grace: Spanned<HumanDuration>,
     /// How long a client that hears progress is held: for the `budget`, or `forever`, until the result is there.
     #[schemars(extend("default" = "budget"))]
-    hold: Spanned<HoldFile>,
+    stream_timeout: Spanned<StreamTimeoutFile>,
     /// Fate of a task after the user declines its question: `keep` (the question can still be answered) or `cancel`.
     #[schemars(extend("default" = "keep"))]
     on_decline: Spanned<OnDeclineFile>,
@@ -61,8 +61,8 @@ pub(super) struct CallsFile {
 /// How long a client that hears progress is held.
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
-#[schemars(rename = "Hold")]
-enum HoldFile {
+#[schemars(rename = "StreamTimeout")]
+enum StreamTimeoutFile {
     Budget,
     Forever,
 }
@@ -85,13 +85,13 @@ impl CallsFile {
             stream_after: reading.wait(self.stream_after, Duration::ZERO..=HOUR, default.stream_after),
             keep_alive: reading.wait(self.keep_alive, SECOND..=MINUTE, default.keep_alive),
             task_after: reading.wait(self.task_after, Duration::ZERO..=HOUR, default.task_after),
-            leg: reading.wait(self.leg, MOMENT..=HOUR, default.leg),
-            legs: reading.count(self.legs, 0..=9, default.legs),
-            leg_grace: reading.wait(self.leg_grace, MOMENT..=HOUR, default.leg_grace),
-            hold: match self.hold.value() {
-                Some(HoldFile::Budget) => StreamTimeout::Budget,
-                Some(HoldFile::Forever) => StreamTimeout::Forever,
-                None => default.hold,
+            round_timeout: reading.wait(self.round_timeout, MOMENT..=HOUR, default.round_timeout),
+            max_rounds: reading.count(self.max_rounds, 0..=9, default.max_rounds),
+            round_grace: reading.wait(self.round_grace, MOMENT..=HOUR, default.round_grace),
+            stream_timeout: match self.stream_timeout.value() {
+                Some(StreamTimeoutFile::Budget) => StreamTimeout::Budget,
+                Some(StreamTimeoutFile::Forever) => StreamTimeout::Forever,
+                None => default.stream_timeout,
             },
             on_decline: match self.on_decline.value() {
                 Some(OnDeclineFile::Keep) => OnDecline::Keep,

@@ -35,14 +35,14 @@ pub(super) struct ClientFile {
     budget: Spanned<HumanDuration>,
     /// Whether the client makes a call again by itself when the result says so: `on` or `off`. Without it: if it declares
     /// elicitation.
-    legs: Spanned<LegsFile>,
+    rounds: Spanned<RoundsFile>,
 }
 
-/// Whether a client makes legs.
+/// Whether a client makes rounds.
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
-#[schemars(rename = "ClientLegs")]
-enum LegsFile {
+#[schemars(rename = "ClientRounds")]
+enum RoundsFile {
     On,
     Off,
 }
@@ -87,11 +87,11 @@ impl Entry<'_> {
         if self.name.is_empty() || self.name.len() > MAX_NAME_BYTES {
             reading.problem(self.place, format!("is not a name (1 to {MAX_NAME_BYTES} bytes)"));
         }
-        let is_wish = file.budget.place().is_some() || file.legs.place().is_some();
+        let is_wish = file.budget.place().is_some() || file.rounds.place().is_some();
         let is_pattern = file.client_name.place().is_some() || file.user_agent.place().is_some();
         if !is_wish {
             if self.shipped.is_none() || is_pattern {
-                reading.problem(self.place, "gives no limit (write budget: 4s, or legs: off)");
+                reading.problem(self.place, "gives no limit (write budget: 4s, or rounds: off)");
             }
             return None;
         }
@@ -101,9 +101,9 @@ impl Entry<'_> {
             let (limit, most) = (HumanDuration(limit), HumanDuration(self.budget));
             reading.problem(place, format!("{limit} is longer than calls.budget ({most}); raise that"));
         }
-        let legs = file.legs.value().map(|legs| match legs {
-            LegsFile::On => true,
-            LegsFile::Off => false,
+        let rounds = file.rounds.value().map(|rounds| match rounds {
+            RoundsFile::On => true,
+            RoundsFile::Off => false,
         });
         let (mut client_names, mut user_agents) =
             (patterns(file.client_name, reading), patterns(file.user_agent, reading));
@@ -113,7 +113,7 @@ impl Entry<'_> {
             user_agents = self.shipped.map_or_else(Vec::new, |it| it.user_agents.clone());
         }
         let name = self.name.to_owned();
-        Some(KnownClient { name, client_names, user_agents, budget: budget.map(|_| limit), legs })
+        Some(KnownClient { name, client_names, user_agents, budget: budget.map(|_| limit), rounds })
     }
 }
 

@@ -156,7 +156,7 @@ pub(super) struct SessionsFile {
     ttl: Spanned<HumanDuration>,
     /// How many sessions the gateway remembers more about than their id holds.
     #[schemars(range(min = 1, max = 10_000_000), extend("default" = 10_000))]
-    remembered: Spanned<u64>,
+    max_cached: Spanned<u64>,
 }
 
 impl SessionsFile {
@@ -164,7 +164,7 @@ impl SessionsFile {
         let default = Sessions::default();
         Sessions {
             ttl: reading.wait(self.ttl, MINUTE..=366 * DAY, default.ttl),
-            remembered: reading.count(self.remembered, 1..=10_000_000, default.remembered),
+            max_cached: reading.count(self.max_cached, 1..=10_000_000, default.max_cached),
         }
     }
 }

@@ -86,7 +86,7 @@ pub(super) struct LimitsFile {
     /// to be good are refused with 429 without a check, and connections are closed before a
     /// handshake. 0 is any number: for a gateway behind a proxy that hides addresses.
     #[schemars(range(max = 1_000_000), extend("default" = 10))]
-    failures: Spanned<u64>,
+    auth_failures: Spanned<u64>,
     /// A request's header: its path and all lines. Longer ones are refused with 431.
     #[schemars(extend("default" = "32KiB"))]
     header: Spanned<ByteSize>,
@@ -126,7 +126,7 @@ impl LimitsFile {
             caller_tasks: reading.count(self.caller_tasks, 1..=1_000_000, default.caller_tasks),
             bytes: reading.size(self.bytes, MIB..=TIB, default.bytes),
             caller_bytes: reading.size(self.caller_bytes, MIB..=TIB, default.caller_bytes),
-            failures: reading.count(self.failures, 0..=1_000_000, default.failures),
+            auth_failures: reading.count(self.auth_failures, 0..=1_000_000, default.auth_failures),
             header: reading.size(self.header, KIB..=1024 * KIB, default.header),
             connections,
             address_connections: reading.count(self.address_connections, 0..=1_000_000, share),

@@ -27,7 +27,7 @@ pub(super) struct ListenerFile {
     /// (`/healthz`), `push` (`/push/…`, for agents' notifications).
     #[serde(default)]
     #[schemars(length(min = 1), extend("default" = ["mcp", "health"]))]
-    faces: Spanned<Vec<Spanned<FaceFile>>>,
+    serve: Spanned<Vec<Spanned<ServiceFile>>>,
     /// What clients must show here of what is configured under `auth`: `any` of it, `all` of it, or `none` (who shows nothing is
     /// anonymous); or for example `{ any: [certificate, token] }`. What is shown must be good in any case. `/healthz`, `/push`,
     /// well-known documents and `OPTIONS` are free. Without it: `any`, if `auth` configures something.
@@ -38,8 +38,8 @@ pub(super) struct ListenerFile {
 /// A service of a listener.
 #[derive(Deserialize, JsonSchema, PartialEq, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
-#[schemars(rename = "Face")]
-enum FaceFile {
+#[schemars(rename = "Service")]
+enum ServiceFile {
     Mcp,
     A2a,
     Health,
@@ -71,18 +71,18 @@ impl ListenerFile {
         reading: &mut ResolveContext<'_>,
     ) -> Option<(Location, Listener)> {
         let tls = self.tls.take().and_then(|(place, tls)| tls.resolve(&place, reading));
-        let faces = faces(self.faces, reading);
+        let serve = services(self.serve, reading);
         let shows_certificates = tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
         let place = self.require.place().unwrap_or(section).clone();
         let require = auth::require(self.require, (mechanisms, shows_certificates), reading);
-        if require.rule != RequireRule::None && require.of.is_empty() && (faces.mcp || faces.a2a) {
+        if require.rule != RequireRule::None && require.of.is_empty() && (serve.mcp || serve.a2a) {
             let hint = "(add tls.client_auth, or write require: none)";
             reading.problem(&place, format!("nothing that auth configures can be shown here {hint}"));
         }
         let hint = "write an IP address and a port, such as 127.0.0.1:8080";
         let (place, written) = reading.required(self.address, section, "address", hint)?;
         let address = address(&written, &place, reading)?;
-        Some((place, Listener { address, tls, faces, require }))
+        Some((place, Listener { address, tls, serve, require }))
     }
 }
 
@@ -112,19 +112,19 @@ fn address(written: &str, place: &Location, reading: &mut ResolveContext<'_>) ->
     reading.report_conflict(place, format!("is not an IP address and a port (write {hint})"))
 }
 
-fn faces(written: Spanned<Vec<Spanned<FaceFile>>>, reading: &mut ResolveContext<'_>) -> Services {
+fn services(written: Spanned<Vec<Spanned<ServiceFile>>>, reading: &mut ResolveContext<'_>) -> Services {
     let Some((place, list)) = written.take() else { return Services::default() };
     if list.is_empty() {
         reading.problem(&place, "is empty (write [mcp, health])");
     }
-    let mut faces = Services { mcp: false, a2a: false, health: false, push: false };
-    for (_, face) in list.into_iter().filter_map(Spanned::take) {
-        match face {
-            FaceFile::Mcp => faces.mcp = true,
-            FaceFile::Health => faces.health = true,
-            FaceFile::Push => faces.push = true,
-            FaceFile::A2a => faces.a2a = true,
+    let mut services = Services { mcp: false, a2a: false, health: false, push: false };
+    for (_, service) in list.into_iter().filter_map(Spanned::take) {
+        match service {
+            ServiceFile::Mcp => services.mcp = true,
+            ServiceFile::Health => services.health = true,
+            ServiceFile::Push => services.push = true,
+            ServiceFile::A2a => services.a2a = true,
         }
     }
-    faces
+    services
 }

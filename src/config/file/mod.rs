@@ -41,7 +41,7 @@ use self::listener::{AdminFile, ListenerFile};
 use self::operation::{LogFile, ShutdownFile, UpgradeFile};
 use self::outbound::OutboundFile;
 use self::rules::RuleFile;
-use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
+use self::tasks::{BackgroundFile, PushFile, StreamsFile, TasksFile};
 use super::reference::{self, Template};
 use super::resolve::ResolveContext;
 use super::spanned::{Location, OneOrMany, Spanned};
@@ -105,7 +105,7 @@ pub(super) struct ConfigFile {
     streams: Spanned<StreamsFile>,
     /// Work that goes on after its client has left.
     #[serde(default)]
-    followers: Spanned<FollowersFile>,
+    background: Spanned<BackgroundFile>,
     /// Push notifications of agents.
     #[serde(default)]
     push: Spanned<PushFile>,
@@ -157,7 +157,7 @@ impl ConfigFile {
         }
         let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
         let rules = rules::resolve(self.rules, (&auth, &names), reading);
-        let has_door = listeners.iter().any(|(_, listener)| listener.faces.push);
+        let has_door = listeners.iter().any(|(_, listener)| listener.serve.push);
         let push = self.push.value().unwrap_or_default().resolve(has_url, has_door, reading);
         Settings {
             public_url,
@@ -174,7 +174,7 @@ impl ConfigFile {
             limits: self.limits.value().unwrap_or_default().resolve(reading),
             tasks: self.tasks.value().unwrap_or_default().resolve(reading),
             streams: self.streams.value().unwrap_or_default().resolve(reading),
-            followers: self.followers.value().unwrap_or_default().resolve(reading),
+            background: self.background.value().unwrap_or_default().resolve(reading),
             push,
             threads: reading.count(self.threads, 0..=1024, 0),
             log: self.log.value().unwrap_or_default().resolve(reading),

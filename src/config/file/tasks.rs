@@ -1,4 +1,4 @@
-//! `tasks`, `streams`, `followers` and `push` as in the file, and the seven environment variables
+//! `tasks`, `streams`, `background` and `push` as in the file, and the seven environment variables
 //! that override defaults of some of their keys.
 //!
 //! The names are those of the reference implementation, so that a deployment of it moves over
@@ -14,7 +14,7 @@ use crate::config::env_override::EnvOverride;
 use crate::config::resolve::ResolveContext;
 use crate::config::spanned::Spanned;
 use crate::config::units::{ByteSize, HumanDuration};
-use crate::config::{Followers, Push, Streams, Tasks};
+use crate::config::{Background, Push, Streams, Tasks};
 
 const KIB: usize = 1 << 10;
 const GIB: usize = 1 << 30;
@@ -157,8 +157,8 @@ impl StreamsFile {
 /// Work that goes on after its client has left.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Followers")]
-pub(super) struct FollowersFile {
+#[schemars(rename = "Background")]
+pub(super) struct BackgroundFile {
     /// Exchanges with agents in the background.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
     max: Spanned<u64>,
@@ -167,10 +167,10 @@ pub(super) struct FollowersFile {
     lifetime: Spanned<HumanDuration>,
 }
 
-impl FollowersFile {
-    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Followers {
-        let default = Followers::default();
-        Followers {
+impl BackgroundFile {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Background {
+        let default = Background::default();
+        Background {
             max: reading.count(self.max, 1..=1_000_000, default.max),
             lifetime: reading.wait(self.lifetime, SECOND..=30 * DAY, default.lifetime),
         }
@@ -183,7 +183,7 @@ impl FollowersFile {
 #[schemars(rename = "Push")]
 pub(super) struct PushFile {
     /// Whether the gateway asks agents for push notifications, and passes on what is meant for webhooks of A2A clients. Needs
-    /// `public_url`, and a listener with the face `push`.
+    /// `public_url`, and a listener with the service `push`.
     #[schemars(extend("default" = false))]
     enabled: Spanned<bool>,
 }
@@ -197,7 +197,7 @@ impl PushFile {
             reading.problem(&place, "agents could not reach the gateway (set public_url)");
         }
         if !has_door {
-            reading.problem(&place, "no listener takes them in (add push to the faces of a listener)");
+            reading.problem(&place, "no listener takes them in (add push to `serve` of a listener)");
         }
         Push { enabled: true }
     }

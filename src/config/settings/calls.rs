@@ -15,15 +15,15 @@ pub struct Calls {
     /// Time after which a client that supports tasks gets one instead of the result; never later
     /// than `budget`. Default: 2 s.
     pub task_after: Duration,
-    /// Duration of one leg, for a client that continues by itself. Default: 40 s.
-    pub leg: Duration,
-    /// Most legs of a call, from 0 to 9; then the client gets a handle. Default: 7.
-    pub legs: usize,
-    /// Time for which a leg that was not followed up still counts as a watcher. Default: 60 s.
-    pub leg_grace: Duration,
+    /// Duration of one round, for a client that continues by itself. Default: 40 s.
+    pub round_timeout: Duration,
+    /// Most rounds of a call, from 0 to 9; then the client gets a handle. Default: 7.
+    pub max_rounds: usize,
+    /// Time for which a round that was not followed up still counts as a watcher. Default: 60 s.
+    pub round_grace: Duration,
     /// Time for which the stream of a client that receives progress stays open. Default: the
     /// budget.
-    pub hold: StreamTimeout,
+    pub stream_timeout: StreamTimeout,
     /// Treatment of a task after the user declined its question. Default: the task stays.
     pub on_decline: OnDecline,
     /// Time for which a task stays alive at its agent after a legacy client has cancelled the call
@@ -47,7 +47,7 @@ pub struct KnownClient {
     pub budget: Option<Duration>,
     /// True if the client makes a call again by itself when the result requests that. Default: true
     /// if it declares elicitation.
-    pub legs: Option<bool>,
+    pub rounds: Option<bool>,
 }
 
 impl KnownClient {
@@ -62,7 +62,7 @@ impl KnownClient {
                 client_names: begins_so.clone(),
                 user_agents: begins_so,
                 budget: Some(Duration::from_secs(seconds)),
-                legs: Some(false),
+                rounds: Some(false),
             }
         });
         known.collect()
@@ -72,16 +72,16 @@ impl KnownClient {
 impl Default for Calls {
     fn default() -> Self {
         let [budget, stream_after, keep_alive] = [45, 10, 15].map(Duration::from_secs);
-        let [task_after, leg, leg_grace] = [2, 40, 60].map(Duration::from_secs);
+        let [task_after, round_timeout, round_grace] = [2, 40, 60].map(Duration::from_secs);
         Self {
             budget,
             stream_after,
             keep_alive,
             task_after,
-            leg,
-            legs: 7,
-            leg_grace,
-            hold: StreamTimeout::Budget,
+            round_timeout,
+            max_rounds: 7,
+            round_grace,
+            stream_timeout: StreamTimeout::Budget,
             on_decline: OnDecline::Keep,
             cancel_grace: Duration::from_secs(10),
             clients: KnownClient::shipped(),

@@ -12,7 +12,7 @@ pub struct Listener {
     /// TLS of the listener; `None`: plain HTTP.
     pub tls: Option<ListenerTls>,
     /// The services of the listener.
-    pub faces: Services,
+    pub serve: Services,
     /// Credentials that clients must present here.
     pub require: Require,
 }
@@ -20,7 +20,7 @@ pub struct Listener {
 impl Listener {
     /// Returns a plain HTTP listener with the default services.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, tls: None, faces: Services::default(), require: Require::default() }
+        Self { address, tls: None, serve: Services::default(), require: Require::default() }
     }
 }
 

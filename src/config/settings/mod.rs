@@ -38,7 +38,7 @@ pub use manifest::Manifest;
 pub use outbound::{AllowList, Allowed, Network, Outbound, Webhooks};
 pub use pem::Pem;
 pub use signature::CardSignature;
-pub use tasks::{Followers, Push, Streams, Tasks};
+pub use tasks::{Background, Push, Streams, Tasks};
 
 use super::Secret;
 
@@ -78,7 +78,7 @@ pub struct Settings {
     /// Reconnection of agents' streams.
     pub streams: Streams,
     /// Work that continues after its client has left.
-    pub followers: Followers,
+    pub background: Background,
     /// Push notifications of agents.
     pub push: Push,
     /// Worker threads per service; 0: one per core.
@@ -112,7 +112,7 @@ impl Settings {
             limits: Limits::default(),
             tasks: Tasks::default(),
             streams: Streams::default(),
-            followers: Followers::default(),
+            background: Background::default(),
             push: Push::default(),
             threads: 0,
             log: Log::default(),
@@ -187,12 +187,12 @@ pub struct Sessions {
     pub ttl: Duration,
     /// The number of sessions for which the gateway stores more than their id contains. Default:
     /// 10000.
-    pub remembered: usize,
+    pub max_cached: usize,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { ttl: Duration::from_secs(30 * 86_400), remembered: 10_000 }
+        Self { ttl: Duration::from_secs(30 * 86_400), max_cached: 10_000 }
     }
 }
 
@@ -240,7 +240,7 @@ pub struct Limits {
     pub caller_bytes: usize,
     /// Bad credentials from one address in a second, and failed TLS handshakes; ten times as many
     /// at once. Beyond, further ones are rejected for a while; 0: any number. Default: 10.
-    pub failures: usize,
+    pub auth_failures: usize,
     /// A request's header. Default: 32 KiB.
     pub header: usize,
     /// Connections of clients, on each listener. Default: 10000.
@@ -272,7 +272,7 @@ impl Default for Limits {
             caller_tasks: 1000,
             bytes: 256 << 20,
             caller_bytes: 32 << 20,
-            failures: 10,
+            auth_failures: 10,
             header: 32 << 10,
             connections: 10_000,
             address_connections: 1000,

@@ -64,14 +64,14 @@ impl Default for Streams {
 
 /// Work that continues after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Followers {
+pub struct Background {
     /// Exchanges with agents in the background. Default: 1000.
     pub max: usize,
     /// Time for which a call is followed without its client. Default: 1 h.
     pub lifetime: Duration,
 }
 
-impl Default for Followers {
+impl Default for Background {
     fn default() -> Self {
         Self { max: 1000, lifetime: Duration::from_secs(3600) }
     }

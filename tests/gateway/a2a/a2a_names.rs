@@ -27,7 +27,7 @@ async fn anonymous_task_name_is_unguessable() {
             Reply::result(v0_1::task(request.params()["id"].as_str().unwrap(), "working"))
         });
         let gateway = TestGateway::start(|ports| {
-            let second = "\n    faces: [mcp, a2a]\n    require: none\nadmin:";
+            let second = "\n    serve: [mcp, a2a]\n    require: none\nadmin:";
             let listeners = ports.listeners().replace("\nadmin:", second);
             format!("{listeners}{}agents:\n  bard:\n    card: {}\n", auth(&["ann"]), agent.card_url())
         })

@@ -43,7 +43,7 @@ async fn list_names_only_served_version() {
     let old = ScriptedAgent::start(Card::v0_3().skill("pay")).await;
     let new = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
-        let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);
+        let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, a2a]\nadmin:", 1);
         let of =
             |agent: &ScriptedAgent| format!("{{ card: {}, a2a: {{ translate: false }} }}", agent.card_url());
         format!("{listeners}agents:\n  bank: {}\n  bard: {}\n", of(&old), of(&new))
@@ -192,7 +192,7 @@ async fn absent_agent_is_listed_as_absent() {
     agent.stop().await;
     let gateway = TestGateway::start(|ports| {
         let (main, admin) = (ports.main, ports.admin);
-        let listeners = format!("listeners: [{{ address: 127.0.0.1:{main}, faces: [a2a] }}]\n");
+        let listeners = format!("listeners: [{{ address: 127.0.0.1:{main}, serve: [a2a] }}]\n");
         format!("{listeners}admin: {{ address: 127.0.0.1:{admin} }}\nagents:\n  bard:\n    card: {url}\n")
     })
     .await;

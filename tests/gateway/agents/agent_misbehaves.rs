@@ -169,7 +169,7 @@ async fn stalling_agent_is_given_up() {
 
 #[tokio::test]
 async fn garbage_in_stream_ends_call() {
-    let scene = Scene::tuned("calls: { budget: 5s, legs: 0, stream_after: 5s }").await;
+    let scene = Scene::tuned("calls: { budget: 5s, max_rounds: 0, stream_after: 5s }").await;
     let deep = |open: &str, close: &str| {
         let (open, close) = (open.repeat(5000), close.repeat(5000));
         format!("data: {{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{open}{close}}}\n\n").into_bytes()

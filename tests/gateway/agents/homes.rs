@@ -37,7 +37,7 @@ async fn with_a2a(cluster: &Cluster, settings: &str) -> TestGateway {
     let urls: Vec<String> = cluster.agents.iter().map(ScriptedAgent::url).collect();
     let (card, endpoints) = (cluster.registrar.card_url(), urls.join(", "));
     TestGateway::start(|ports| {
-        let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);
+        let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, a2a]\nadmin:", 1);
         format!("{listeners}{settings}agents:\n  bard:\n    card: {card}\n    endpoints: [{endpoints}]\n")
     })
     .await

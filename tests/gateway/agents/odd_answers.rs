@@ -44,7 +44,7 @@ async fn two_lengths_end_connection() {
 async fn missing_or_foreign_answer_is_error() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing").streaming(false)).await;
     let gateway = TestGateway::start(|ports| {
-        let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);
+        let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, a2a]\nadmin:", 1);
         format!("{listeners}agents:\n  bard:\n    card: {}\n", agent.card_url())
     })
     .await;

@@ -35,7 +35,7 @@ impl Guarded {
             );
             let (main, admin, other, card) = (ports.main, ports.admin, ports.other, agent.card_url());
             format!(
-                "listeners:\n  - address: 127.0.0.1:{other}\n    tls: {tls}\n{require}  - address: 127.0.0.1:{main}\n    faces: [health]\nadmin: {{ address: 127.0.0.1:{admin} }}\n{auth}\
+                "listeners:\n  - address: 127.0.0.1:{other}\n    tls: {tls}\n{require}  - address: 127.0.0.1:{main}\n    serve: [health]\nadmin: {{ address: 127.0.0.1:{admin} }}\n{auth}\
                  agents:\n  bard: {{ card: '{card}' }}\ncalls: {{ task_after: 0s }}\n"
             )
         })

@@ -9,7 +9,7 @@ use crate::support::{Card, McpClient, Reply, Request, ScriptedAgent, TestGateway
 
 /// Opens the same handles at every gateway.
 const KEY: &str =
-    "seal_key: 0123456789abcdef0123456789abcdef\ncalls: { budget: 1s, legs: 0, stream_after: 1s }\n";
+    "seal_key: 0123456789abcdef0123456789abcdef\ncalls: { budget: 1s, max_rounds: 0, stream_after: 1s }\n";
 /// Everything, for one caller.
 const ALL: &str = "rules: [{ callers: \"key:ann\" }]\n";
 /// One skill, and the tools for its tasks.
@@ -44,7 +44,7 @@ async fn bard() -> ScriptedAgent {
 
 async fn gateway(agent: &ScriptedAgent, rules: &str, own: &str) -> TestGateway {
     TestGateway::start(|ports| {
-        let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);
+        let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, a2a]\nadmin:", 1);
         let card = agent.card_url();
         format!("{listeners}{KEY}{}{rules}agents:\n  bard:\n    card: {card}\n{own}", auth(&["ann"]))
     })

@@ -24,7 +24,7 @@ async fn listening(authority: &Authority, issuer: &str, own: &str) -> TestGatewa
         let files = [("ca.pem", authority.pem())];
         let base = listen(authority, &files, "client_auth: { mode: optional, ca: ca.pem }", ports);
         let tokens = format!("auth: {{ tokens: [{{ issuer: '{issuer}', audience: me{own} }}] }}\n");
-        format!("{base}{tokens}limits: {{ failures: 0 }}\n")
+        format!("{base}{tokens}limits: {{ auth_failures: 0 }}\n")
     })
     .await
 }
@@ -108,7 +108,7 @@ async fn introspected_token_may_be_bound() {
 async fn demanding_token_header_is_refused() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
-    let place = place(&issuer.name(), "", "limits: { failures: 0 }\n").await;
+    let place = place(&issuer.name(), "", "limits: { auth_failures: 0 }\n").await;
     let claims = issuer.claims(ALL, |_| {});
     for good in [
         json!({}),
@@ -174,7 +174,7 @@ async fn keys_for_other_uses_sign_no_tokens() {
     ];
     let all: Vec<&Key> = good.iter().chain(&bad).collect();
     let issuer = Issuer::new(&all).await;
-    let place = place(&issuer.name(), "", "limits: { failures: 0 }\n").await;
+    let place = place(&issuer.name(), "", "limits: { auth_failures: 0 }\n").await;
     for (keys, expected) in [(&good[..], 200), (&bad[..], 401)] {
         for key in keys {
             assert_eq!(

@@ -8,7 +8,7 @@ use crate::kit::issuer::{Issuer, Key, at};
 use crate::support::Reply;
 
 /// Every refusal counts as a guess; these tests guess a lot.
-const ANY_GUESSES: &str = "limits: { failures: 0 }\n";
+const ANY_GUESSES: &str = "limits: { auth_failures: 0 }\n";
 
 /// A gateway that asks its issuer about each token, and the issuer, which answers `{"active": true,
 /// "aud": …}` with the members that the token spells out in hexadecimal digits.

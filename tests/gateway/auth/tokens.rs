@@ -170,7 +170,7 @@ async fn good_keys_survive_issuer_outage() {
 async fn bearer_without_token_is_bad_token() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
-    let place = place(&issuer.name(), "", "limits: { failures: 1 }\n").await;
+    let place = place(&issuer.name(), "", "limits: { auth_failures: 1 }\n").await;
     for word in ["Bearer", "bearer ", "Bearer \u{fc}"] {
         let answer =
             place.gateway.client().header("Authorization", word).modern("tools/list", json!({})).await;

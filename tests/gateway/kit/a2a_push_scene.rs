@@ -174,7 +174,7 @@ pub(crate) async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGatewa
 pub(crate) async fn gateway_with(agent: &ScriptedAgent, settings: &str, of_agent: &str) -> TestGateway {
     TestGateway::start(|ports| {
         let (other, auth) = (ports.other, auth(&["ann", "ben"]));
-        let second = format!("    faces: [mcp, a2a]\n  - address: 127.0.0.1:{other}\n    faces: [push]\nadmin:");
+        let second = format!("    serve: [mcp, a2a]\n  - address: 127.0.0.1:{other}\n    serve: [push]\nadmin:");
         let listeners = ports.listeners().replacen("admin:", &second, 1);
         format!(
             "{listeners}public_url: http://127.0.0.1:{other}\nseal_key: {KEY}\npush: {{ enabled: true }}\n{auth}{settings}agents:\n  \

@@ -21,7 +21,7 @@ impl Stage {
     pub(crate) async fn with(card: Card, settings: &str, of_agent: &str) -> Self {
         let agent = ScriptedAgent::start(card).await;
         let gateway = TestGateway::start(|ports| {
-            let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);
+            let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, a2a]\nadmin:", 1);
             format!("{listeners}{settings}agents:\n  bard:\n    card: {}\n{of_agent}", agent.card_url())
         })
         .await;

@@ -11,7 +11,7 @@ use crate::support::payload::v1;
 use crate::support::{Card, Reply, Request, ScriptedAgent, TestGateway, free_port};
 
 /// A short budget, and agents that are asked often.
-pub(crate) const HASTY: &str = "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { idle_timeout: 200ms, retry_base: 50ms, retry_max: 100ms }";
+pub(crate) const HASTY: &str = "calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }\nstreams: { idle_timeout: 200ms, retry_base: 50ms, retry_max: 100ms }";
 /// Endpoints that come back soon.
 pub(crate) const QUICK: &str = "    breaker: { failures: 2, base: 300ms, max: 300ms }\n";
 

@@ -145,7 +145,7 @@ pub(crate) fn reply(text: &str) -> Value {
     accept(json!({ "reply": text }))
 }
 
-/// The first leg of a call with this text for the agent.
+/// The first round of a call with this text for the agent.
 pub(crate) fn first(text: &str) -> Value {
     json!({ "name": TOOL, "arguments": { "text": text } })
 }

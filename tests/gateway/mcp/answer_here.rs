@@ -188,7 +188,7 @@ async fn unknown_paths_say_what_is_served() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
         let faces = format!(
-            "    faces: [mcp, a2a, push]\n  - address: 127.0.0.1:{}\n    faces: [health]\nadmin:",
+            "    serve: [mcp, a2a, push]\n  - address: 127.0.0.1:{}\n    serve: [health]\nadmin:",
             ports.other
         );
         let listeners = ports.listeners().replacen("admin:", &faces, 1);

@@ -9,7 +9,7 @@ use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, words};
 use crate::support::payload::v1;
 use crate::support::{Card, Reply};
 
-const SHORT: &str = "calls: { budget: 1s, legs: 0, stream_after: 1s }";
+const SHORT: &str = "calls: { budget: 1s, max_rounds: 0, stream_after: 1s }";
 
 /// So many updates that an agent has always something to say while a call lasts.
 fn flood() -> Reply {

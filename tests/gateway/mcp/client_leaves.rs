@@ -55,7 +55,7 @@ async fn legacy_work_is_followed_to_its_end() {
 
 #[tokio::test]
 async fn legacy_result_can_be_fetched_later() {
-    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, max_rounds: 0, stream_after: 1s }").await;
     let go = busy(&scene);
     let session = scene.session().await;
     let task = task_of(&session.call_tool(TOOL, json!({ "text": "x" })).await.result().await);
@@ -103,7 +103,7 @@ async fn modern_work_is_stopped_once_named() {
 
 #[tokio::test]
 async fn work_with_issued_handle_is_not_stopped() {
-    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, max_rounds: 0, stream_after: 1s }").await;
     let go = busy(&scene);
     let task = task_of(&scene.said("x").await);
     let number = first_send(&scene);

@@ -72,13 +72,14 @@ async fn batch_of_known_client_keeps_limit() {
 #[tokio::test]
 async fn url_beats_table_beats_default() {
     let scene =
-        Scene::tuned("calls: { stream_after: 300ms, clients: { quick: { budget: 100ms, legs: on } } }").await;
+        Scene::tuned("calls: { stream_after: 300ms, clients: { quick: { budget: 100ms, rounds: on } } }")
+            .await;
     let go = works(&scene);
-    // Legs of the table, without a capability; those of the URL go before.
+    // Rounds of the table, without a capability; those of the URL go before.
     let client = scene.gateway.client();
     let result = called_as(&client, "quick").await;
     assert_eq!(result["resultType"], "input_required", "{result}");
-    let result = called_as(&client.at("/mcp?legs=off"), "quick").await;
+    let result = called_as(&client.at("/mcp?rounds=off"), "quick").await;
     task_of(&result);
     let session = session_of(&client.at("/mcp?budget=1h"), "quick").await;
     let waiting = session.call_tool(TOOL, json!({ "text": "sing" })).await;
@@ -87,12 +88,13 @@ async fn url_beats_table_beats_default() {
     assert_eq!(words(&waiting.result().await), "la");
 }
 
-/// Legs break openai-agents, even if its host declares elicitation.
+/// Rounds break openai-agents, even if its host declares elicitation.
 #[tokio::test]
 async fn measured_hosts_are_known_by_default() {
-    let scene =
-        Scene::tuned("calls: { leg: 1s, stream_after: 1s, clients: { agno: { legs: on, budget: 1s } } }")
-            .await;
+    let scene = Scene::tuned(
+        "calls: { round_timeout: 1s, stream_after: 1s, clients: { agno: { rounds: on, budget: 1s } } }",
+    )
+    .await;
     let _go = works(&scene);
     let client = scene.gateway.client().capabilities(json!({ "elicitation": {} }));
     let began = std::time::Instant::now();
@@ -106,7 +108,8 @@ async fn measured_hosts_are_known_by_default() {
 /// An entry that gives no limit takes the shipped one out.
 #[tokio::test]
 async fn shipped_entry_can_be_removed() {
-    let scene = Scene::tuned("calls: { leg: 1s, stream_after: 1s, clients: { openai-agents: {} } }").await;
+    let scene =
+        Scene::tuned("calls: { round_timeout: 1s, stream_after: 1s, clients: { openai-agents: {} } }").await;
     let _go = works(&scene);
     let client = scene.gateway.client().capabilities(json!({ "elicitation": {} }));
     let result = called_as(&client, "openai-agents").await;

@@ -36,20 +36,20 @@ async fn budget_in_url_gives_handle_in_time() {
 
 /// Some SDKs fail at a result that asks to call again, unless their host can be asked.
 #[tokio::test]
-async fn legs_are_for_clients_that_make_them() {
-    let scene = Scene::tuned("calls: { leg: 1s, budget: 2s, stream_after: 1s }").await;
+async fn rounds_are_for_clients_that_make_them() {
+    let scene = Scene::tuned("calls: { round_timeout: 1s, budget: 2s, stream_after: 1s }").await;
     let _go = works(&scene);
     let elicits = json!({ "elicitation": { "form": {} } });
-    for (path, capabilities, is_leg) in [
+    for (path, capabilities, is_round) in [
         ("/mcp", json!({}), false),
         ("/mcp", elicits.clone(), true),
-        ("/mcp?legs=on", json!({}), true),
-        ("/mcp?legs=off", elicits, false),
+        ("/mcp?rounds=on", json!({}), true),
+        ("/mcp?rounds=off", elicits, false),
     ] {
         let client = scene.gateway.client().at(path).capabilities(capabilities);
         let result = called(&client).await;
-        assert_eq!(result["resultType"] == "input_required", is_leg, "{path}: {result}");
-        if !is_leg {
+        assert_eq!(result["resultType"] == "input_required", is_round, "{path}: {result}");
+        if !is_round {
             task_of(&result);
         }
     }
@@ -58,7 +58,7 @@ async fn legs_are_for_clients_that_make_them() {
 #[tokio::test]
 async fn unreadable_limits_are_refused() {
     let scene = Scene::new().await;
-    for (query, named) in [("budget=soon", "budget"), ("budget=2h", "budget"), ("legs=maybe", "legs")] {
+    for (query, named) in [("budget=soon", "budget"), ("budget=2h", "budget"), ("rounds=maybe", "rounds")] {
         let client = scene.gateway.client().at(&format!("/mcp?{query}"));
         let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
         let answer = client.modern("tools/call", call).await.json().await;

@@ -16,7 +16,7 @@ pub(crate) async fn town(settings: &str) -> TestGateway {
     let bank = ScriptedAgent::start(Card::v0_3().name("The Bank").skill("pay")).await;
     TestGateway::start(|ports| {
         let (main, admin) = (ports.main, ports.admin);
-        let listeners = format!("listeners: [{{ address: 127.0.0.1:{main}, faces: [mcp, a2a, health] }}]\n");
+        let listeners = format!("listeners: [{{ address: 127.0.0.1:{main}, serve: [mcp, a2a, health] }}]\n");
         let agents = format!(
             "agents:\n  bard:\n    card: {}\n  bank:\n    card: {}\n",
             bard.card_url(),
@@ -195,7 +195,8 @@ async fn only_own_things_are_completed() {
     const TASK: &str = "a2a://task/{id}";
     const ARTIFACT: &str = "a2a://task/{id}/artifacts/{artifactId}";
     const STREAM: &str = "a2a://streams/{id}";
-    let settings = format!("{}calls: {{ budget: 1s, legs: 0, stream_after: 1s }}", auth(&["ann", "ben"]));
+    let settings =
+        format!("{}calls: {{ budget: 1s, max_rounds: 0, stream_after: 1s }}", auth(&["ann", "ben"]));
     let scene = Scene::tuned(&settings).await;
     scene.agent.on_send(|_| {
         let made = v1::artifact_update(RAW_TASK, RAW_CONTEXT, "a song", false, true);
@@ -232,7 +233,7 @@ async fn only_own_things_are_completed() {
 
 #[tokio::test]
 async fn anonymous_tasks_are_not_completed() {
-    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, max_rounds: 0, stream_after: 1s }").await;
     let go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "the song");
     let task = task_of(&scene.said("x").await);
     let told = completed(&scene.gateway.client(), "a2a://task/{id}", ("id", ""), None).await;

@@ -19,7 +19,7 @@ fn form(response: &Value) -> String {
     let result = &response["result"];
     let form = match result["resultType"].as_str() {
         Some("task") => "task",
-        Some("input_required") => "leg",
+        Some("input_required") => "round",
         _ if result["task"]["taskId"].is_string() => "core task",
         _ if result["content"].to_string().contains("taskId=") => "handle",
         _ => "result",
@@ -27,19 +27,19 @@ fn form(response: &Value) -> String {
     form.to_owned()
 }
 
-/// The answer to a call of a client that makes legs.
+/// The answer to a call of a client that makes rounds.
 async fn called(scene: &Scene, arguments: Value) -> Answer {
     let params = json!({ "name": TOOL, "arguments": arguments });
-    scene.gateway.client().with_legs().modern("tools/call", params).await
+    scene.gateway.client().with_rounds().modern("tools/call", params).await
 }
 
-/// The call once more, with the state of its last leg.
-async fn leg(scene: &Scene, arguments: &Value, state: &Value) -> Value {
+/// The call once more, with the state of its last round.
+async fn round(scene: &Scene, arguments: &Value, state: &Value) -> Value {
     let params = json!({ "name": TOOL, "arguments": arguments, "requestState": state });
-    scene.gateway.client().with_legs().modern("tools/call", params).await.json().await
+    scene.gateway.client().with_rounds().modern("tools/call", params).await.json().await
 }
 
-/// The state of a leg, which has nothing else to say.
+/// The state of a round, which has nothing else to say.
 fn state_of(result: &Value) -> Value {
     assert_eq!(result["resultType"], "input_required", "{result}");
     assert!(result["requestState"].as_str().is_some_and(|state| !state.is_empty()), "{result}");
@@ -54,7 +54,7 @@ fn state_of(result: &Value) -> Value {
 async fn quick_agent_gives_plain_result() {
     let scene = Scene::tuned("calls: { task_after: 20s }").await;
     scene.agent.on_send(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
-    let client = scene.gateway.client().with_legs();
+    let client = scene.gateway.client().with_rounds();
     let params = || json!({ "name": TOOL, "arguments": { "text": "x" } });
     for modern in [client.clone(), client.with_tasks()] {
         let result = modern.modern("tools/call", params()).await.result().await;
@@ -90,29 +90,29 @@ async fn extension_client_gets_task_if_slow() {
 }
 
 #[tokio::test]
-async fn legs_last_until_result() {
-    let scene = Scene::tuned("calls: { leg: 1s, legs: 9 }").await;
+async fn rounds_last_until_result() {
+    let scene = Scene::tuned("calls: { round_timeout: 1s, max_rounds: 9 }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
     let first = state_of(&called(&scene, arguments.clone()).await.result().await);
-    let second = state_of(&leg(&scene, &arguments, &first).await["result"]);
-    assert_ne!(first, second, "each leg has a state of its own");
+    let second = state_of(&round(&scene, &arguments, &first).await["result"]);
+    assert_ne!(first, second, "each round has a state of its own");
     go.fire();
-    let mut last = leg(&scene, &arguments, &second).await;
-    while form(&last) == "leg" {
-        last = leg(&scene, &arguments, &state_of(&last["result"])).await;
+    let mut last = round(&scene, &arguments, &second).await;
+    while form(&last) == "round" {
+        last = round(&scene, &arguments, &state_of(&last["result"])).await;
     }
     assert_eq!(words(&last["result"]), "the song");
     assert_eq!(last["result"]["resultType"], "complete");
     // An answer that was lost on its way can be had again.
-    assert_eq!(words(&leg(&scene, &arguments, &first).await["result"]), "the song");
+    assert_eq!(words(&round(&scene, &arguments, &first).await["result"]), "the song");
     let log = scene.agent.log();
     assert_eq!(log.calls("SendStreamingMessage").len() + log.calls("SubscribeToTask").len(), 1, "one stream");
 }
 
 #[tokio::test]
-async fn leg_belongs_to_its_call_alone() {
-    let settings = "calls: { leg: 300ms }\nseal_key: 0123456789abcdef0123456789abcdef";
+async fn round_belongs_to_its_call_alone() {
+    let settings = "calls: { round_timeout: 300ms }\nseal_key: 0123456789abcdef0123456789abcdef";
     let scene = Scene::of(Card::v1().skill("sing").skill("dance"), "", settings).await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
@@ -138,7 +138,7 @@ async fn leg_belongs_to_its_call_alone() {
         ("a handle", TOOL, arguments.clone(), task),
     ] {
         let params = json!({ "name": name, "arguments": arguments, "requestState": state });
-        let refused = scene.gateway.client().with_legs().modern("tools/call", params).await;
+        let refused = scene.gateway.client().with_rounds().modern("tools/call", params).await;
         assert_eq!((refused.status, refused.error_code().await), (200, -32602), "{what}");
     }
     let card = scene.agent.card_url();
@@ -153,19 +153,19 @@ async fn leg_belongs_to_its_call_alone() {
     assert_eq!(other.client().modern("tools/call", params).await.error_code().await, -32602, "another key");
     assert_eq!(scene.agent.calls("SendStreamingMessage").len(), 2, "nothing was sent for any of them");
     go.open();
-    let mut last = leg(&scene, &arguments, &state).await;
-    while form(&last) == "leg" {
-        last = leg(&scene, &arguments, &state_of(&last["result"])).await;
+    let mut last = round(&scene, &arguments, &state).await;
+    while form(&last) == "round" {
+        last = round(&scene, &arguments, &state_of(&last["result"])).await;
     }
     assert_eq!(words(&last["result"]), "the song", "and its own call goes on");
 }
 
 #[tokio::test]
 async fn equivalent_arguments_are_same_call() {
-    let scene = Scene::tuned("calls: { leg: 300ms }").await;
+    let scene = Scene::tuned("calls: { round_timeout: 300ms }").await;
     let _go = scene.agent.works_for(RAW, "the song");
     let state = called(&scene, json!({ "text": "sing", "data": { "a": 1, "b": "é" } })).await.result().await;
-    let client = scene.gateway.client().with_legs();
+    let client = scene.gateway.client().with_rounds();
     let params = json!({ "name": TOOL, "arguments": 0, "requestState": state_of(&state) });
     let body = client.request("tools/call", &client.with_meta(params)).to_string();
     let written = r#""arguments": { "data" :{"b":"\u00e9", "a":1}, "text":"s\u0069ng" }"#;
@@ -185,26 +185,27 @@ async fn equivalent_arguments_are_same_call() {
 
 #[tokio::test]
 async fn last_leg_is_followed_by_handle() {
-    let scene = Scene::tuned("calls: { leg: 300ms, legs: 2, budget: 1s, stream_after: 1s }").await;
+    let scene =
+        Scene::tuned("calls: { round_timeout: 300ms, max_rounds: 2, budget: 1s, stream_after: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
     let mut state = state_of(&called(&scene, arguments.clone()).await.result().await);
-    state = state_of(&leg(&scene, &arguments, &state).await["result"]);
-    let last = leg(&scene, &arguments, &state).await["result"].clone();
+    state = state_of(&round(&scene, &arguments, &state).await["result"]);
+    let last = round(&scene, &arguments, &state).await["result"].clone();
     assert_eq!(last["resultType"], "complete", "{last}");
     let task = task_of(&last);
     go.fire();
     let arguments = json!({ "taskId": task });
     let mut result = called(&scene, arguments.clone()).await.json().await;
-    while form(&result) == "leg" {
-        result = leg(&scene, &arguments, &state_of(&result["result"])).await;
+    while form(&result) == "round" {
+        result = round(&scene, &arguments, &state_of(&result["result"])).await;
     }
     assert_eq!(words(&result["result"]), "the song");
 }
 
 #[tokio::test]
 async fn held_client_gets_keep_alives() {
-    let settings = "calls: { budget: 1s, stream_after: 100ms, keep_alive: 1s, leg: 100ms, hold: forever }";
+    let settings = "calls: { budget: 1s, stream_after: 100ms, keep_alive: 1s, round_timeout: 100ms, stream_timeout: forever }";
     let scene = Scene::tuned(settings).await;
     let arguments = json!({ "text": "sing" });
     for is_modern in [true, false] {
@@ -215,7 +216,7 @@ async fn held_client_gets_keep_alives() {
             scene.session().await.call_tool(TOOL, arguments.clone()).await
         };
         assert!(answer.is_stream());
-        // Three of them take longer than the budget and the leg.
+        // Three of them take longer than the budget and the round.
         for _ in 0..3 {
             let sign = answer.next_piece().await.expect("a sign of life");
             assert!(sign.comment.is_some(), "{sign:?}");
@@ -234,14 +235,14 @@ async fn held_client_gets_keep_alives() {
 async fn task_support_decides_form() {
     let card = Card::v1().skill("must").skill("never").skill("sing");
     let own = "skills:\n  must: { task: required }\n  never: { task: never }";
-    let settings = "calls: { budget: 1s, stream_after: 1s, task_after: 100ms, leg: 100ms }";
+    let settings = "calls: { budget: 1s, stream_after: 1s, task_after: 100ms, round_timeout: 100ms }";
     let scene = Scene::of(card, own, settings).await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
-    let client = scene.gateway.client().with_legs();
+    let client = scene.gateway.client().with_rounds();
     let mut calls = JoinSet::new();
     for (version, is_aware, forms) in [
-        ("2026-07-28", true, ["task", "leg", "task"]),
-        ("2026-07-28", false, ["-32021", "leg", "leg"]),
+        ("2026-07-28", true, ["task", "round", "task"]),
+        ("2026-07-28", false, ["-32021", "round", "round"]),
         ("2025-11-25", true, ["core task", "-32601", "core task"]),
         ("2025-11-25", false, ["-32601", "handle", "handle"]),
         ("2025-06-18", true, ["handle", "handle", "handle"]),

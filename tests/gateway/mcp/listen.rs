@@ -122,7 +122,7 @@ async fn streams_are_bounded_and_make_room() {
 
 #[tokio::test]
 async fn forgotten_session_works_with_defaults() {
-    let scene = Scene::tuned("sessions: { remembered: 1 }").await;
+    let scene = Scene::tuned("sessions: { max_cached: 1 }").await;
     let sessions = [scene.session().await, scene.session().await, scene.session().await];
     for session in &sessions {
         session.call("logging/setLevel", json!({ "level": "debug" })).await.result().await;

@@ -179,7 +179,7 @@ async fn invalid_batches_are_refused() {
 async fn cramped(agent: &ScriptedAgent) -> TestGateway {
     TestGateway::start(|ports| {
         let (listeners, keys, card) = (ports.listeners(), auth(&["ann", "ben"]), agent.card_url());
-        format!("{listeners}{KEY}\n{keys}sessions: {{ remembered: 8 }}\nagents:\n  bard:\n    card: {card}\n")
+        format!("{listeners}{KEY}\n{keys}sessions: {{ max_cached: 8 }}\nagents:\n  bard:\n    card: {card}\n")
     })
     .await
 }

@@ -14,7 +14,7 @@ use crate::support::payload::v1;
 use crate::support::{Card, McpClient, Reply, ScriptedAgent, Signal};
 
 const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
-const SHORT: &str = "calls: { budget: 1s, legs: 0, stream_after: 1s }";
+const SHORT: &str = "calls: { budget: 1s, max_rounds: 0, stream_after: 1s }";
 
 /// A client that knows what each tool promises.
 struct Caller {

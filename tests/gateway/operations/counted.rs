@@ -12,7 +12,7 @@ use crate::operations::seen::shows;
 use crate::support::payload::v1;
 use crate::support::{Reply, TestGateway};
 
-const SHORT: &str = "calls: { budget: 1s, stream_after: 1s, legs: 0 }";
+const SHORT: &str = "calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }";
 
 async fn shows_all(gateway: &TestGateway, lines: &[&str]) {
     for line in lines {

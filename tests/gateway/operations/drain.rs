@@ -12,7 +12,7 @@ use crate::support::payload::v1;
 use crate::support::{Answer, Card, LegacySession, McpClient, Reply};
 
 const SETTINGS: &str =
-    "shutdown: { grace: 1s, drain: 5s }\ncalls: { budget: 50s, leg: 50s, task_after: 40s }\n";
+    "shutdown: { grace: 1s, drain: 5s }\ncalls: { budget: 50s, round_timeout: 50s, task_after: 40s }\n";
 /// The whole of it, and time for a machine under load.
 const BOUND: Duration = Duration::from_secs(9);
 
@@ -51,7 +51,7 @@ async fn drain_gives_every_call_an_answer() {
     let (session, task) = with_task(&client).await;
     let extended = client.capabilities(json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }));
     let legacy = begun(session.call("tools/call", singing()).await).await;
-    let modern = begun(client.with_legs().modern("tools/call", singing()).await).await;
+    let modern = begun(client.with_rounds().modern("tools/call", singing()).await).await;
     let extension = begun(extended.modern("tools/call", singing()).await).await;
     let listens = begun(call(&stage.client(), "SendStreamingMessage", saying("x")).await).await;
     // These get no byte before the end.
@@ -79,9 +79,9 @@ async fn drain_gives_every_call_an_answer() {
     stage.gateway.signal("TERM");
 
     task_of(&legacy.finish().await.response["result"]);
-    let leg = modern.finish().await.response["result"].clone();
-    assert_eq!(leg["resultType"], "input_required", "{leg}");
-    assert!(leg["requestState"].is_string(), "{leg}");
+    let round = modern.finish().await.response["result"].clone();
+    assert_eq!(round["resultType"], "input_required", "{round}");
+    assert!(round["requestState"].is_string(), "{round}");
     let created = extension.finish().await.response["result"].clone();
     assert_eq!(created["resultType"], "task", "{created}");
     listens.until_end().await;

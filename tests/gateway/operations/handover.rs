@@ -146,9 +146,10 @@ async fn list_becomes(session: &LegacySession, states: &[&str]) {
 #[tokio::test]
 async fn later_knowledge_of_old_process_moves() {
     for keep in ["tasks: { data_dir: DATA }", ""] {
-        let pair =
-            Pair::new(&keys(&format!("{KEY}\n{keep}\ncalls: {{ stream_after: 4s, budget: 4s, legs: 0 }}")))
-                .await;
+        let pair = Pair::new(&keys(&format!(
+            "{KEY}\n{keep}\ncalls: {{ stream_after: 4s, budget: 4s, max_rounds: 0 }}"
+        )))
+        .await;
         let mut old = pair.start().await;
         let (named, ends) = slow(&pair.agent);
         let session = caller(&old).legacy().await;

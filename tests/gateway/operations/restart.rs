@@ -15,7 +15,7 @@ use crate::support::payload::v1;
 use crate::support::{Card, LegacySession, Reply, ScriptedAgent, Signal, TestGateway, free_port, in_time};
 
 const SHORT: &str =
-    "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }";
+    "calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }";
 
 /// An agent, and the folder that its gateways keep.
 struct Place {

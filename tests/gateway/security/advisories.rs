@@ -56,7 +56,7 @@ fn away(other: &ScriptedAgent) -> impl Fn(&Request) -> Reply + Send + Sync + Clo
 #[tokio::test]
 async fn no_call_follows_redirect() {
     let other = ScriptedAgent::start(Card::v1().skill("sing")).await;
-    let calls = "calls: { budget: 1s, legs: 0, stream_after: 100ms, task_after: 100ms }";
+    let calls = "calls: { budget: 1s, max_rounds: 0, stream_after: 100ms, task_after: 100ms }";
     let streams = "streams: { idle_timeout: 200ms, retry_base: 50ms, retry_max: 50ms }";
     // Sends: as a stream, then whole.
     for streaming in [true, false] {
@@ -70,7 +70,7 @@ async fn no_call_follows_redirect() {
     let agent = ScriptedAgent::start(card).await;
     let url = agent.card_url();
     let gateway = TestGateway::start(|ports| {
-        let listener = format!("  - address: 127.0.0.1:{}\n    faces: [push]\nadmin:", ports.other);
+        let listener = format!("  - address: 127.0.0.1:{}\n    serve: [push]\nadmin:", ports.other);
         let listeners = ports.listeners().replacen("admin:", &listener, 1);
         let push = format!("public_url: http://127.0.0.1:{}\npush: {{ enabled: true }}", ports.other);
         format!("{listeners}{push}\n{calls}\n{streams}\nagents:\n  bard:\n    card: {url}\n    {SECRET}\n")
@@ -261,7 +261,7 @@ async fn error_page_is_not_passed_on() {
 /// agent's own id is none here.
 #[tokio::test]
 async fn agent_task_id_opens_nothing() {
-    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, max_rounds: 0, stream_after: 100ms }").await;
     let _go = scene.agent.works_for(RAW, "the song");
     let task = task_of(&scene.said("x").await);
     let asked = scene.agent.calls("GetTask").len();

@@ -133,10 +133,10 @@ async fn foreign_question_is_unanswerable() {
     let (mine, eve) = (scene.by(NEW).capabilities(forms.clone()), scene.by(EVE).capabilities(forms.clone()));
     let call = first("paint");
     let asked = called(&mine, &call).await;
-    let leg = again(&call, &asked, keyed(&asked, reply("red")));
-    assert_eq!(eve.modern("tools/call", leg.clone()).await.error_code().await, -32602);
+    let round = again(&call, &asked, keyed(&asked, reply("red")));
+    assert_eq!(eve.modern("tools/call", round.clone()).await.error_code().await, -32602);
     assert!(answers(&scene.agent).is_empty());
-    assert_eq!(words(&called(&scene.by(OLD).capabilities(forms), &leg).await), "thank you");
+    assert_eq!(words(&called(&scene.by(OLD).capabilities(forms), &round).await), "thank you");
     // On a stream.
     let scene = Keyed::new("").await;
     Quiz::of(&scene.agent, [question("Which colour?")]);

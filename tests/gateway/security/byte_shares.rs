@@ -32,7 +32,7 @@ impl Bytes {
         agent.on_send(|_| Reply::events([v1::message("la")]));
         agent.on("SendMessage", |_| Reply::result(v1::message("la")));
         let gateway = TestGateway::start(|ports| {
-            let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);
+            let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, a2a]\nadmin:", 1);
             let settings = keys(&format!("limits: {{ {limits} }}\n"));
             format!("{listeners}{settings}agents:\n  bard:\n    card: {}\n", agent.card_url())
         })

@@ -157,7 +157,7 @@ async fn cors_headers_stand_once_in_each_answer() {
             "{}mcp: {{ allowed_origins: [\"https://app.example.com\"] }}\n\
              limits: {{ caller_rate: 1, caller_burst: 20 }}\n{}\
              agents:\n  bard:\n    card: {}\n",
-            ports.listeners().replace("\nadmin:", "\n    faces: [mcp, a2a]\nadmin:"),
+            ports.listeners().replace("\nadmin:", "\n    serve: [mcp, a2a]\nadmin:"),
             auth(&["ann"]),
             agent.card_url()
         )

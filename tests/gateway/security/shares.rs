@@ -243,7 +243,7 @@ async fn last_slot_goes_to_one_call() {
 /// Good credentials from the same address are let in all the same.
 #[tokio::test]
 async fn guessing_address_is_refused() {
-    let scene = Scene::tuned(&keys("limits: { failures: 1 }\n")).await;
+    let scene = Scene::tuned(&keys("limits: { auth_failures: 1 }\n")).await;
     for _ in 0..10 {
         assert_eq!(by(&scene, "wrong").modern("tools/list", json!({})).await.status, 401);
     }

@@ -290,7 +290,7 @@ async fn later_different_update_is_refused() {
 
 #[tokio::test]
 async fn other_words_mid_answer_are_refused() {
-    let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s, legs: 0 }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }").await;
     let go = slow_to_take(&scene.agent);
     let asked = called(&scene.gateway.client(), &first("paint")).await;
     let task = asked["structuredContent"]["taskId"].clone();

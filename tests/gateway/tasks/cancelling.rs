@@ -196,17 +196,17 @@ async fn ending_a_wait_cancels_nothing() {
 }
 
 #[tokio::test]
-async fn task_survives_client_leaving_after_leg() {
-    let scene = Scene::tuned("calls: { stream_after: 100ms, leg: 1s }").await;
+async fn task_survives_client_leaving_after_round() {
+    let scene = Scene::tuned("calls: { stream_after: 100ms, round_timeout: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
-    let client = scene.gateway.client().with_legs();
+    let client = scene.gateway.client().with_rounds();
     let call = json!({ "name": TOOL, "arguments": arguments });
     let first = client.modern("tools/call", call).await.result().await;
     let again = json!({ "name": TOOL, "arguments": arguments, "requestState": first["requestState"] });
-    let leg = client.modern("tools/call", again.clone()).await;
-    assert!(leg.is_stream(), "it waits");
-    drop(leg);
+    let round = client.modern("tools/call", again.clone()).await;
+    assert!(round.is_stream(), "it waits");
+    drop(round);
     // The gateway has noticed once no stream is open.
     let is_open = async || {
         let health = scene.gateway.client().at("/healthz").get(&[]).await.json().await;

@@ -16,7 +16,7 @@ use crate::support::{
 
 /// A short budget, and agents that are asked often.
 const HASTY: &str =
-    "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }";
+    "calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }";
 
 fn completed() -> Value {
     v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song")
@@ -114,7 +114,7 @@ async fn short_stream_resumes_without_loss() {
 
 #[tokio::test]
 async fn silent_stream_is_checked_and_kept() {
-    let settings = "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { idle_timeout: 200ms }";
+    let settings = "calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }\nstreams: { idle_timeout: 200ms }";
     let scene = Scene::tuned(settings).await;
     let go = Signal::new();
     let wait = go.clone();

@@ -6,7 +6,7 @@ use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, task_of, 
 use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, Signal, TestGateway, in_order};
 
-const SHORT: &str = "calls: { budget: 1s, legs: 0, stream_after: 1s }";
+const SHORT: &str = "calls: { budget: 1s, max_rounds: 0, stream_after: 1s }";
 
 fn begun() -> Value {
     v1::task(RAW_TASK, RAW_CONTEXT, "working")
@@ -78,7 +78,7 @@ async fn legacy_handle_has_known_form() {
 
 #[tokio::test]
 async fn waiting_client_gets_progress_too() {
-    let scene = Scene::tuned("calls: { budget: 2s, legs: 0, stream_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { budget: 2s, max_rounds: 0, stream_after: 100ms }").await;
     let (go, then) = (Signal::new(), Signal::new());
     let waits = (go.clone(), then.clone());
     scene.agent.on_send(move |_| {
@@ -251,7 +251,7 @@ async fn call_without_task_yet_has_handle_too() {
 
 #[tokio::test]
 async fn many_wait_for_task_over_one_stream() {
-    let scene = Scene::tuned("calls: { budget: 2s, legs: 0, stream_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { budget: 2s, max_rounds: 0, stream_after: 100ms }").await;
     let go = slow(&scene);
     let task = task_of(&scene.said("sing").await);
     let session = scene.session().await;

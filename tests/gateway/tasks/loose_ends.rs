@@ -49,7 +49,7 @@ async fn refused_partial_answer_is_asked_again() {
 
 #[tokio::test]
 async fn late_answer_survives_further_text() {
-    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, max_rounds: 0, stream_after: 100ms }").await;
     let go = Signal::new();
     let wait = go.clone();
     scene.agent.on_send(move |request| match request.text().as_str() {
@@ -81,7 +81,7 @@ async fn silent_agent_holds_no_look_up() {
 
 #[tokio::test]
 async fn task_asking_once_named_is_still_stopped() {
-    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, max_rounds: 0, stream_after: 100ms }").await;
     let name = Signal::new();
     let asks = Reply::stream().wait(&name).event(v1::asking(RAW_TASK, RAW_CONTEXT, "Which?"));
     scene.agent.on_send(move |_| asks.clone());
@@ -113,7 +113,8 @@ async fn result_waiter_hears_of_cancel() {
 
 #[tokio::test]
 async fn unseen_authorization_is_waited_out() {
-    let scene = Scene::tuned(&format!("{KEY}\ncalls: {{ budget: 1s, legs: 0, stream_after: 100ms }}")).await;
+    let scene =
+        Scene::tuned(&format!("{KEY}\ncalls: {{ budget: 1s, max_rounds: 0, stream_after: 100ms }}")).await;
     let quiz = Quiz::of(&scene.agent, [authorization("Sign in.")]);
     let task = task_of(&scene.said("pay").await);
     let other = gateway_before(&scene.agent, &format!("{KEY}\ncalls: {{ stream_after: 0s }}")).await;

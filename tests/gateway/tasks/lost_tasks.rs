@@ -8,7 +8,7 @@ use crate::support::payload::v1;
 use crate::support::{Reply, Signal, in_time};
 
 const HASTY: &str =
-    "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }";
+    "calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }";
 const LOST: &str = "Agent \"bard\" did not complete the call: it does not know this task any more; the task has expired or was lost.";
 
 #[tokio::test]

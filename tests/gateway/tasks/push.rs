@@ -27,7 +27,7 @@ pub(crate) async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGatewa
         let (other, card) = (ports.other, agent.card_url());
         let listeners = ports.listeners().replacen(
             "admin:",
-            &format!("  - address: 127.0.0.1:{other}\n    faces: [push]\nadmin:"),
+            &format!("  - address: 127.0.0.1:{other}\n    serve: [push]\nadmin:"),
             1,
         );
         format!(
@@ -357,7 +357,7 @@ async fn pushes_come_only_to_their_listener() {
     assert_eq!(hook.push(&off, &body).await, 404);
     let own = TestGateway::start(|ports| {
         let (other, card) = (ports.other, agent.card_url());
-        let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, push]\nadmin:", 1);
+        let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, push]\nadmin:", 1);
         format!(
             "{listeners}public_url: http://127.0.0.1:{other}\nseal_key: {KEY}\n{ON}agents:\n  bard:\n    card: {card}\n    push: \
              false\n"

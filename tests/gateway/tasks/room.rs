@@ -47,8 +47,7 @@ async fn gateway_with(agent: &ScriptedAgent, variables: &[(&str, &str)], setting
 
 #[tokio::test]
 async fn large_result_is_evicted_and_read_again() {
-    let settings =
-        "calls: { task_after: 0s, leg_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
+    let settings = "calls: { task_after: 0s, round_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
     let scene = Scene::tuned(settings).await;
     let large = "la ".repeat(100_000);
     let go = scene.agent.works_for(RAW, &large);
@@ -65,8 +64,7 @@ async fn large_result_is_evicted_and_read_again() {
 
 #[tokio::test]
 async fn lost_large_result_is_kept() {
-    let settings =
-        "calls: { task_after: 0s, leg_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
+    let settings = "calls: { task_after: 0s, round_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
     let scene = Scene::tuned(settings).await;
     let large = "la ".repeat(10_000);
     let go = scene.agent.works_for(RAW, &large);
@@ -116,7 +114,7 @@ async fn abandoned_leg_lasts_for_its_grace() {
     for (grace, holds) in [("10m", true), ("100ms", false)] {
         // One is followed, the other one is polled: nothing but the grace holds it.
         let settings = format!(
-            "calls: {{ leg: 100ms, leg_grace: {grace} }}\nfollowers: {{ max: 1 }}\ntasks: {{ max: 2 }}"
+            "calls: {{ round_timeout: 100ms, round_grace: {grace} }}\nfollowers: {{ max: 1 }}\ntasks: {{ max: 2 }}"
         );
         let scene = Scene::tuned(&settings).await;
         scene.agent.on_send(|request| {
@@ -129,8 +127,9 @@ async fn abandoned_leg_lasts_for_its_grace() {
             Reply::result(v1::bare_task(&task, RAW_CONTEXT, "working"))
         });
         for _ in 0..2 {
-            let leg = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
-            assert_eq!(leg["resultType"], "input_required", "{leg}");
+            let round =
+                scene.gateway.client().with_rounds().modern("tools/call", call()).await.result().await;
+            assert_eq!(round["resultType"], "input_required", "{round}");
         }
         let session = scene.session().await;
         let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });

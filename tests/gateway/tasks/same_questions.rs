@@ -21,7 +21,7 @@ use crate::support::{Card, Reply, Request, ScriptedAgent, Signal, in_time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// A modern client calls again with the answer.
-    Legs,
+    Rounds,
     /// A legacy client is asked on the stream of its call.
     OnStream,
     /// A client that cannot be asked calls the skill's tool with the handle.
@@ -32,7 +32,7 @@ enum Way {
     Task,
 }
 
-const WAYS: [Way; 5] = [Way::Legs, Way::OnStream, Way::Handle, Way::Subagents, Way::Task];
+const WAYS: [Way; 5] = [Way::Rounds, Way::OnStream, Way::Handle, Way::Subagents, Way::Task];
 
 /// The agent's reaction to a message.
 #[derive(Clone)]
@@ -201,7 +201,7 @@ impl Answers<'_> {
 async fn converse(scene: &Scene, clerk: &Clerk, way: Way, answers: &[&str]) -> Vec<String> {
     let mut answers = Answers { answers: answers.iter(), asked: Vec::new() };
     let last = match way {
-        Way::Legs => converse_by_legs(scene, &mut answers).await,
+        Way::Rounds => converse_by_rounds(scene, &mut answers).await,
         Way::OnStream => converse_on_stream(scene, &mut answers).await,
         Way::Handle | Way::Subagents => converse_by_handle(scene, way, &mut answers).await,
         Way::Task => converse_in_task(scene, clerk, &mut answers).await,
@@ -210,7 +210,7 @@ async fn converse(scene: &Scene, clerk: &Clerk, way: Way, answers: &[&str]) -> V
     answers.asked
 }
 
-async fn converse_by_legs(scene: &Scene, answers: &mut Answers<'_>) -> Value {
+async fn converse_by_rounds(scene: &Scene, answers: &mut Answers<'_>) -> Value {
     let (client, call) = (asked_by_form(&scene.gateway), first("paint"));
     let mut result = called(&client, &call).await;
     while result["resultType"] == "input_required" {

@@ -117,7 +117,7 @@ async fn stalled_extension_task_says_so() {
 #[tokio::test]
 async fn working_task_says_agent_is_away() {
     let scene = Scene::tuned(
-        "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }",
+        "calls: { budget: 1s, stream_after: 1s, max_rounds: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }",
     )
     .await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());

@@ -100,11 +100,11 @@ async fn full_store_refuses_tasks_not_calls() {
 
 #[tokio::test]
 async fn replica_continues_leg_and_task() {
-    let scene = Scene::tuned(&format!("{KEY}\ncalls: {{ leg: 300ms, task_after: 0s }}")).await;
+    let scene = Scene::tuned(&format!("{KEY}\ncalls: {{ round_timeout: 300ms, task_after: 0s }}")).await;
     let _go = scene.agent.works_for(RAW, "the song");
-    let leg = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
+    let round = scene.gateway.client().with_rounds().modern("tools/call", call()).await.result().await;
     let mut again = call();
-    again["requestState"] = leg["requestState"].clone();
+    again["requestState"] = round["requestState"].clone();
     let task = begin(&scene.gateway.client().with_tasks()).await;
     scene.agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "kept by the agent")));
     let other = replica(&scene.agent).await;
@@ -143,14 +143,14 @@ async fn task_has_same_handle_in_every_form() {
 
 #[tokio::test]
 async fn failure_between_legs_is_told_on_next() {
-    let scene = Scene::tuned("calls: { leg: 300ms, legs: 9 }").await;
+    let scene = Scene::tuned("calls: { round_timeout: 300ms, max_rounds: 9 }").await;
     let go = scene.agent.works(RAW, [v1::status_update(RAW_TASK, RAW_CONTEXT, "failed", Some("no lute"))]);
-    let mut result = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
+    let mut result = scene.gateway.client().with_rounds().modern("tools/call", call()).await.result().await;
     go.fire();
     while result["resultType"] == "input_required" {
         let mut again = call();
         again["requestState"] = result["requestState"].clone();
-        result = scene.gateway.client().with_legs().modern("tools/call", again).await.result().await;
+        result = scene.gateway.client().with_rounds().modern("tools/call", again).await.result().await;
     }
     assert!(complaint(&result).contains("no lute"), "{result}");
 }

@@ -17,7 +17,7 @@ const HANDSHAKES: u32 = 20;
 async fn gateway(authority: &Authority) -> TestGateway {
     let tls = "client_auth: { mode: required, ca: ca.pem }";
     TestGateway::start(|ports| {
-        listen(authority, &[("ca.pem", authority.pem())], tls, ports) + "limits: { failures: 0 }\n"
+        listen(authority, &[("ca.pem", authority.pem())], tls, ports) + "limits: { auth_failures: 0 }\n"
     })
     .await
 }
@@ -93,7 +93,7 @@ async fn failing_address_is_refused() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let tls = "client_auth: { mode: required, ca: ca.pem }";
     let gateway = TestGateway::start(|ports| {
-        listen(&ours, &[("ca.pem", ours.pem())], tls, ports) + "limits: { failures: 1 }\n"
+        listen(&ours, &[("ca.pem", ours.pem())], tls, ports) + "limits: { auth_failures: 1 }\n"
     })
     .await;
     let good = client_config(&ours, Some(&ours.client("good")), &["http/1.1"]);
