@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use super::card::AgentInterface;
 use super::dialect::OperationRequest;
@@ -39,6 +40,9 @@ pub enum Binding {
 
 /// Path of a task's webhooks, below the task.
 pub(super) const HOOKS: &str = "/pushNotificationConfigs";
+
+/// Every character that is not unreserved in a URI (RFC 3986 §2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// One request in the form of its binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,23 +244,13 @@ pub(super) fn segment(id: &str) -> Result<String, PathSegmentError> {
     let is_unsafe = |letter: char| letter.is_control() || "/\\?#%:".contains(letter);
     match matches!(name, "" | "." | "..") || id.contains(is_unsafe) {
         true => Err(PathSegmentError),
-        false => Ok(encoded(id)),
+        false => Ok(percent_encoded(id).to_string()),
     }
 }
 
-/// Percent-encodes text for a query.
-pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_~.".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            let digits = [byte >> 4, byte & 0xF].map(|digit| char::from_digit(digit.into(), 16));
-            out.extend(digits.into_iter().flatten().map(|digit| digit.to_ascii_uppercase()));
-        }
-    }
-    out
+/// Percent-encodes text as one segment of a path, or one value of a query.
+pub(crate) fn percent_encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod write;
 
 pub use answer::AnswerForm;
 pub use artifacts::{ArtifactLimitExceeded, Artifacts, TextChange};
+pub(crate) use binding::percent_encoded;
 pub use binding::{Binding, BoundRequest, PathSegmentError};
 pub use card::{
     AgentCard, AgentExtension, AgentInterface, AgentSkill, ApiKeyLocation, CanonicalForm, CardError,

@@ -6,6 +6,7 @@
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
@@ -145,20 +146,9 @@ pub fn validation_echo(query: &str) -> Option<String> {
     if value.len() > 3 * MAX_ECHO {
         return None;
     }
-    let echo = decoded(value)?;
+    let echo = percent_decode_str(value).decode_utf8().ok()?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=:".contains(&b);
-    ((1..=MAX_ECHO).contains(&echo.len()) && echo.bytes().all(plain)).then_some(echo)
-}
-
-fn decoded(value: &str) -> Option<String> {
-    let mut parts = value.split('%');
-    let mut out = parts.next()?.to_owned();
-    for part in parts {
-        let byte = u8::from_str_radix(part.get(..2).filter(|hex| !hex.starts_with('+'))?, 16).ok()?;
-        out.push(char::from(byte));
-        out.push_str(part.get(2..)?);
-    }
-    Some(out)
+    ((1..=MAX_ECHO).contains(&echo.len()) && echo.bytes().all(plain)).then(|| echo.into_owned())
 }
 
 #[cfg(test)]

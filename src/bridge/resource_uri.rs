@@ -5,6 +5,9 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode_str;
+
+use crate::a2a::percent_encoded;
 use crate::mcp::resources::ResourceTemplate;
 
 /// Prefix of the URI of an agent.
@@ -143,15 +146,7 @@ pub fn task_uri(handle: &str) -> String {
 
 /// Returns the URI of an artifact of a task.
 pub fn artifact_uri(handle: &str, artifact: &str) -> String {
-    let mut uri = format!("{OURS}task/{handle}/artifacts/");
-    for byte in artifact.bytes() {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => uri.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => uri.push(char::from(byte)),
-            _ => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri
+    format!("{OURS}task/{handle}/artifacts/{}", percent_encoded(artifact))
 }
 
 /// Returns the URI of a live stream.
@@ -168,22 +163,12 @@ fn handle(text: &str) -> Option<&str> {
 /// Decodes percent-encoding; a slash that the writer did not encode stays. `None` if the encoding
 /// is invalid.
 pub fn decoded(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains('%') {
-        return Some(Cow::Borrowed(text));
+    let is_encoded =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+    if !text.split('%').skip(1).all(is_encoded) {
+        return None;
     }
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let mut digit =
-                || char::from(bytes.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            let (high, low) = (digit()?, digit()?);
-            out.push(high << 4 | low);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).ok().map(Cow::Owned)
+    percent_decode_str(text).decode_utf8().ok()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::binding::{BoundRequest, HOOKS, PathSegmentError, encoded, segment};
+use super::super::binding::{BoundRequest, HOOKS, PathSegmentError, percent_encoded, segment};
 use super::super::card::AgentInterface;
 use super::super::decode;
 use super::super::dialect::Dialect;
@@ -147,7 +147,7 @@ impl RouteParams<'_> {
             query.push(if query.is_empty() { '?' } else { '&' });
             query.push_str(name);
             query.push('=');
-            query.push_str(&encoded(text));
+            query.extend(percent_encoded(text));
         }
         query
     }
