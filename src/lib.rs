@@ -58,6 +58,8 @@ pub mod quota;
 #[cfg(feature = "gateway")]
 pub mod server;
 #[cfg(feature = "gateway")]
+mod sync;
+#[cfg(feature = "gateway")]
 pub mod tasks;
 #[cfg(feature = "gateway")]
 pub mod telemetry;

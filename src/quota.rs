@@ -11,9 +11,10 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::fault::{AgentFailure, Fault};
+use crate::sync::lock;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
 
@@ -141,7 +142,7 @@ impl ByteQuota {
 
     fn shard(&self, whose: &QuotaOwner) -> Option<MutexGuard<'_, HashMap<QuotaOwner, Arc<ByteAccount>>>> {
         let at = usize::try_from(self.hasher.hash_one(whose) % SHARDS as u64).ok()?;
-        Some(self.accounts.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(self.accounts.get(at)?))
     }
 }
 

@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::sync::lock;
 
 /// The maximum number of ids of one generation; there are two generations.
 const MAX_GENERATION_IDS: usize = 65_536;
@@ -95,7 +97,7 @@ impl AffinityMap {
     }
 
     fn inside(&self) -> MutexGuard<'_, AffinityState> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inside)
     }
 }
 

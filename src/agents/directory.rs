@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::PathAndQuery;
@@ -22,6 +22,7 @@ use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent,
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
 use crate::auth::{AgentTokens, Credentials, SubjectToken};
 use crate::config::{self, AllowList, CardSource, Protocol, Settings};
+use crate::sync::lock;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::outbound::OutboundMetrics;
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
@@ -161,11 +162,11 @@ impl Agent {
     /// Returns the error of the last card fetch, if it failed. See also
     /// [`Agent::unsupported_required`].
     pub fn problem(&self) -> Option<String> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.problem).clone()
     }
 
     pub(super) fn set_problem(&self, problem: Option<String>) {
-        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        *lock(&self.problem) = problem;
     }
 
     /// Resolves the agent by its card.
@@ -220,7 +221,7 @@ impl Agent {
             return self.configured.clone();
         }
         let addresses: Vec<Uri> = places.iter().map(|(uri, _)| uri.clone()).collect();
-        let mut all = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.endpoints);
         all.retain(|(_, endpoints)| endpoints.strong_count() > 0);
         let found = all.iter().find(|(known, _)| *known == addresses);
         if let Some(found) = found.and_then(|(_, endpoints)| endpoints.upgrade()) {

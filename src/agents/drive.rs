@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use crate::a2a::{Fingerprint, StreamResponse};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::BytePermit;
+use crate::sync::lock;
 
 /// The maximum number of events that wait for a slow reader; then the agent's stream is not read
 /// on.
@@ -53,7 +54,7 @@ struct CallShared {
 
 impl CallShared {
     fn delay(&self) -> MutexGuard<'_, Option<TaskDelay>> {
-        self.delay.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.delay)
     }
 }
 
@@ -132,7 +133,7 @@ enum UnconfirmedId {
 
 impl EventSender {
     fn waiting(&self) -> MutexGuard<'_, EventQueue> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.waiting)
     }
 
     /// Returns true if the task need not be polled.
@@ -141,7 +142,7 @@ impl EventSender {
     }
 
     fn name(&self) -> MutexGuard<'_, UnconfirmedId> {
-        self.0.name.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.name)
     }
 
     /// Records the id that the gateway gives the task of this call.

@@ -6,7 +6,7 @@
 //! nothing otherwise. See `tls` for reading authorities and lists.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -19,6 +19,7 @@ use x509_parser::prelude::{GeneralName, X509Certificate, X509Name};
 
 use super::chain::{ChainVerifier, UnreadableCertificate, parse};
 use super::subject;
+use crate::sync::lock;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -203,7 +204,7 @@ impl ClientCertificate {
     }
 
     fn verdict(&self) -> MutexGuard<'_, Option<CachedValidity>> {
-        self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.verdict)
     }
 }
 

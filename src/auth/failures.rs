@@ -7,11 +7,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+
+use crate::sync::lock;
 
 /// The factor by which failures of one second may come at once.
 const BURST: u32 = 10;
@@ -83,7 +85,7 @@ impl FailureLimiter {
     }
 
     fn refused_until(&self) -> MutexGuard<'_, HashMap<IpAddr, Instant>> {
-        self.refused_until.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.refused_until)
     }
 }
 

@@ -8,7 +8,7 @@
 //! webhook is registered, and that poll finds what happened before the agent accepted.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ use tracing::debug;
 
 use super::task_follower::TaskFollower;
 use crate::agents::ResolvedAgent;
+use crate::sync::lock;
 use crate::tasks::{TaskEntry, TaskPhase};
 
 /// Concurrent polls.
@@ -75,7 +76,7 @@ impl PollScheduler {
     }
 
     fn inside(&self) -> MutexGuard<'_, Queues> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inside)
     }
 
     /// Returns the number of tasks that wait for their poll.

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -16,6 +16,7 @@ use super::job::BackgroundJob;
 use super::task_follower::TaskFollower;
 use crate::agents::{AgentOperation, DriveEvent, ResolvedAgent, WebhookTarget};
 use crate::fault::AgentFailure;
+use crate::sync::lock;
 use crate::tasks::{TaskEntry, TaskPhase};
 
 /// Returns the webhook for a task of an agent; `None` if there is none.
@@ -55,7 +56,7 @@ impl PushRegistrations {
     }
 
     fn refused(&self) -> MutexGuard<'_, HashMap<Arc<str>, Instant>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.refused)
     }
 
     fn is_refused(&self, agent: &str, now: Instant) -> bool {
@@ -72,7 +73,7 @@ impl PushRegistrations {
 
 impl RefreshGuards {
     fn inside(&self) -> MutexGuard<'_, HashMap<usize, bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Returns a guard, or `None` if the task has a refresh in progress; the trigger is recorded

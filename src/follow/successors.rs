@@ -6,9 +6,10 @@
 //! event that never arrives.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::agents::ResolvedAgent;
+use crate::sync::lock;
 use crate::tasks::TaskEntry;
 
 /// The newest successor of each followed task.
@@ -30,7 +31,7 @@ impl FollowerCredentials {
     /// Inserts the credentials that the follower of `entry` is to continue with. The newest win.
     pub(super) fn insert(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
         let successor = FollowerCredential { entry: Arc::downgrade(entry), known: known.clone() };
-        let mut successors = self.lock();
+        let mut successors = lock(&self.0);
         successors.insert(key(entry), successor);
         // Doubling keeps the cost of pruning constant for each insertion.
         if successors.len() > PRUNE_ABOVE && successors.len().is_power_of_two() {
@@ -41,11 +42,7 @@ impl FollowerCredentials {
 
     /// Removes and returns the credentials to continue with.
     pub(super) fn take(&self, entry: &Arc<TaskEntry>) -> Option<Arc<ResolvedAgent>> {
-        Some(self.lock().remove(&key(entry))?.known)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, FollowerCredential>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(lock(&self.0).remove(&key(entry))?.known)
     }
 }
 

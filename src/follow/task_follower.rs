@@ -3,7 +3,7 @@
 //! Jobs come in through a bounded queue and run on the runtime of the gateway's background service,
 //! so that nothing is spawned elsewhere. See also `poll_scheduler` for tasks without a stream.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::mpsc::error::TrySendError;
@@ -23,6 +23,7 @@ use crate::agents::{
 use crate::bridge::output::AgentOutput;
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::AnswerRoom;
+use crate::sync::lock;
 use crate::tasks::{EntryKey, EntryState, TaskEntry, TaskJournal, TaskMapFull, TaskPhase, Tasks, Timestamp};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::HttpClient;
@@ -327,7 +328,7 @@ impl TaskFollower {
     /// Runs the jobs until the end of the process. Called once; on the runtime that is to own the
     /// jobs.
     pub async fn run(self: Arc<Self>) {
-        let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let incoming = lock(&self.incoming).take();
         let Some(mut incoming) = incoming else { return };
         let mut work = JoinSet::new();
         let rota = self.clone();

@@ -1,7 +1,7 @@
 //! Background service of the gateway: cards, followed calls and sweeps, with a runtime of its own.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use crate::bridge::search::tool as finder;
 use crate::bridge::task_tools::TaskTool;
 use crate::config::{Agent, Mcp, TaskMode, ToolGranularity};
 use crate::mcp::tools::TaskSupport;
+use crate::sync::lock;
 use crate::tasks::Timestamp;
 use crate::tasks::store::{Store, StoreProblem};
 use crate::telemetry::tasks::TaskCounts;
@@ -165,7 +166,7 @@ impl Inner {
         // Until then the predecessor follows the tasks and sends their changes.
         self.predecessor.ended().await;
         let mut looks = self.directory.changes();
-        let mut kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut kept = std::mem::take(&mut *lock(&self.kept));
         for entry in &kept {
             entry.end_unnamed(Timestamp::now());
             self.ledger.persist(entry);

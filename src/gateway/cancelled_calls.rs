@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ use super::closing::DrainState;
 use super::sessions::{SessionKey, SessionOwner};
 use super::source::FollowedTask;
 use crate::follow::TaskFollower;
+use crate::sync::lock;
 
 /// Most cancelled calls of one session and of one caller: beyond that, the oldest of these is
 /// cancelled at once.
@@ -75,7 +76,7 @@ impl CancelledCalls {
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     /// Lets the task of a call continue for the grace. If the session or its caller is at the limit,

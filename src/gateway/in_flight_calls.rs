@@ -3,11 +3,12 @@
 //! Local to one instance: a cancellation that reaches another replica has no effect.
 
 use std::collections::{HashMap, hash_map};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use crate::jsonrpc::Id;
+use crate::sync::lock;
 
 type CallKey = ([u8; 16], String);
 
@@ -29,14 +30,14 @@ impl InFlightCalls {
     pub(super) fn register(&self, session: [u8; 16], id: &Id) -> InFlightCall {
         let key = (session, id.as_json().to_owned());
         let cancelled = Arc::new(Notify::new());
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = lock(&self.calls);
         calls.insert(key.clone(), cancelled.clone());
         InFlightCall { calls: self.calls.clone(), key, cancelled }
     }
 
     /// Cancels a call, if it is running.
     pub(super) fn cancel(&self, session: [u8; 16], id: &Id) {
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = lock(&self.calls);
         if let Some(call) = calls.get(&(session, id.as_json().to_owned())) {
             call.notify_one();
         }
@@ -52,7 +53,7 @@ impl InFlightCall {
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = lock(&self.calls);
         if let hash_map::Entry::Occupied(there) = calls.entry(std::mem::take(&mut self.key))
             && Arc::ptr_eq(there.get(), &self.cancelled)
         {

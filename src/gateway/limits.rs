@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
@@ -21,6 +21,7 @@ use crate::config::{Agent, Limits};
 use crate::fault::Fault;
 pub(super) use crate::quota::QuotaOwner;
 use crate::quota::{AnswerRoom, BytePermit, ByteQuota};
+use crate::sync::lock;
 use crate::tasks::TaskEntry;
 use crate::telemetry::metrics::Metrics;
 
@@ -219,10 +220,6 @@ impl Drop for TaskReservation {
             tasks.remove(&self.number);
         }
     }
-}
-
-fn lock(held: &Mutex<CallerTasks>) -> MutexGuard<'_, CallerTasks> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns true if there are fewer than `most` live tasks. Ended tasks are removed only when the

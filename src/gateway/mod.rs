@@ -53,7 +53,7 @@ mod tasks;
 mod usage;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -69,6 +69,7 @@ use crate::follow::{FollowLimits, TaskFollower};
 use crate::mcp::notifications::LoggingLevel;
 use crate::mcp::{ClientCapabilities, Version};
 use crate::seal::Sealer;
+use crate::sync::lock;
 use crate::tasks::store::{Store, StoreProblem};
 use crate::tasks::{TaskEntry, TaskJournal, Tasks, Timestamp};
 use crate::telemetry::label;
@@ -405,7 +406,7 @@ impl Inner {
 
     /// Queues a task of another process to be followed when that process has ended.
     fn keep_for_later(&self, entry: Arc<TaskEntry>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if !kept.iter().any(|known| Arc::ptr_eq(known, &entry)) {
             kept.push(entry);
         }

@@ -8,7 +8,7 @@
 //! owner which began by then are over, live ones too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use crate::fault::Fault;
 use crate::mcp::notifications::LoggingLevel;
 use crate::mcp::{ClientCapabilities, Version};
 use crate::seal::{Sealer, SessionTicket};
+use crate::sync::lock;
 
 /// Most resources that one session can subscribe to.
 const MOST_SUBSCRIPTIONS: usize = 64;
@@ -343,7 +344,7 @@ impl Sessions {
     }
 
     fn table(&self) -> MutexGuard<'_, SessionTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     /// Begins a session and returns its id.

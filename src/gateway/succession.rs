@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::unix::net::UnixStream as BlockingStream;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt as _, BufReader};
@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 
 use super::sessions::{Session, ended_row};
 use super::{Gateway, Inner, now};
+use crate::sync::lock;
 use crate::tasks::Timestamp;
 use crate::tasks::store::{RowFrame, Store, StoreTable, SuccessorMessage};
 
@@ -73,7 +74,7 @@ impl Gateway {
     pub(crate) async fn follow_predecessor(&self, stream: UnixStream) {
         let (from, mut to) = stream.into_split();
         let predecessor = &self.inner.predecessor;
-        let told = predecessor.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let told = lock(&predecessor.waiting).take();
         let Some(mut told) = told else { return warn!("rejected second predecessor") };
         let speak = async {
             while let Some(word) = told.recv().await {

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::limits::QuotaOwner;
+use crate::sync::lock;
 
 /// Kind of use that a quota counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,7 +73,7 @@ impl UsageCounters {
     fn shard(&self, key: &UsageKey) -> Option<MutexGuard<'_, UsageShard>> {
         // Neither the lowest nor the highest bits: the maps use those.
         let at = usize::try_from((key.hash >> 32) % SHARDS as u64).ok()?;
-        Some(self.shards.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(self.shards.get(at)?))
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use pingora::server::ShutdownWatch;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::auth::network;
+use crate::sync::lock;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
 
@@ -110,7 +111,7 @@ impl<A> ConnectionLimit<A> {
             Refusal::Overloaded
         });
         let now = Instant::now();
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = lock(&self.warned);
         let Some(last) = warned.get_mut(full as usize) else { return };
         if last.is_some_and(|last| now.duration_since(last) < WARNING_PAUSE) {
             return;
@@ -144,7 +145,7 @@ impl AddressCounts {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use crate::alarm::ReusableTimer;
 use crate::fault::Fault;
 use crate::jsonrpc::write_error;
 use crate::mcp::Era;
+use crate::sync::recover;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
 
@@ -133,7 +134,7 @@ impl HeaderLimitedStream {
                             }
                         }
                         Poll::Pending => {
-                            let alarm = self.alarm.get_mut().unwrap_or_else(PoisonError::into_inner);
+                            let alarm = recover(self.alarm.get_mut());
                             return alarm.poll(context, *until).map(Ok);
                         }
                     }

@@ -7,7 +7,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::ending::ListenerShutdown;
 use super::header::{HeaderLimit, HeaderLimitedStream};
 use crate::alarm::{ReusableTimer, after};
+use crate::sync::lock;
 
 /// The state of an HTTP/1.1 connection that moves from request to request: to its proxy, once the
 /// header of a request has been read, and back.
@@ -68,7 +69,7 @@ impl ConnectionMarker {
 
     /// Returns true once the deadline of the header has passed.
     fn timed_out(&self, context: &mut Context<'_>, deadline: Instant) -> bool {
-        self.0.alarm.lock().unwrap_or_else(PoisonError::into_inner).poll(context, deadline).is_ready()
+        lock(&self.0.alarm).poll(context, deadline).is_ready()
     }
 }
 

@@ -5,21 +5,22 @@
 //! other way round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use tokio::sync::watch;
 
+use super::Timestamp;
 use super::answer_log::{AnswerClaim, AnswersTooLarge, PartialAnswers};
 use super::change::VisibleState;
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo};
 use super::guards::{CancelGuard, FollowGuard, WatchGuard};
 use super::map::ShardSlot;
 use super::phase::{AnswerRefusal, TaskPhase};
-use super::{Timestamp, lock};
 use crate::a2a::{Fingerprint, StreamResponse, Task, TaskState, fingerprint, stamp_of};
 use crate::bridge::output::{AgentOutput, OutputState};
 use crate::fault::{AgentFailure, TaskDelay};
+use crate::sync::{lock, recover};
 
 /// One task.
 #[derive(Debug)]
@@ -267,7 +268,7 @@ impl TaskEntry {
 
     /// Merges the state that another process has of the same task.
     pub(super) fn learn(self: &Arc<Self>, other: Self, now: Timestamp) {
-        let other = other.inside.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let other = recover(other.inside.into_inner());
         other.owners().for_each(|owner| self.own(owner));
         self.change(|inside| inside.learn(other));
         self.settle(Some(now.instant));

@@ -16,7 +16,8 @@ use super::entry_state::EntryState;
 use super::owner_index::OwnerIndex;
 use super::shard::{TaskShard, TaskSlot, weight};
 use super::usage::{EvictionClass, Usage};
-use super::{EntryKey, TaskLimits, TaskMapFull, lock};
+use super::{EntryKey, TaskLimits, TaskMapFull};
+use crate::sync::lock;
 
 const SHARDS: usize = 64;
 /// The least size of a task, in bytes.

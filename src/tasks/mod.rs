@@ -28,7 +28,7 @@ pub mod store;
 mod tests;
 mod usage;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use answer_log::{AnswerClaim, AnswersTooLarge, PartialAnswers};
@@ -90,8 +90,3 @@ impl Timestamp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the gateway keeps as many live tasks as it may")]
 pub struct TaskMapFull;
-
-/// Locks, even if another thread panicked while holding the lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

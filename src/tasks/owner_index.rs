@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::sync::watch;
 
 use super::entry::TaskEntry;
-use super::lock;
+use crate::sync::lock;
 
 const SHARDS: usize = 16;
 

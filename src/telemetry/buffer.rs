@@ -4,11 +4,13 @@
 //! dropped and counted. See `log` for the content of lines.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::time::Duration;
 
 use prometheus::IntCounter;
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::sync::{lock, recover};
 
 /// The maximum size of the waiting lines, in bytes. The writing thread may hold as much again.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
@@ -64,18 +66,14 @@ impl LogBuffer {
     /// Waits until all lines are written, but no longer than `timeout`.
     pub(super) fn flush(&self, timeout: Duration) {
         let is_behind = |state: &mut LogBufferState| state.is_writing || !state.waiting.is_empty();
-        drop(self.shared.written.wait_timeout_while(self.shared.lock(), timeout, is_behind));
+        drop(self.shared.written.wait_timeout_while(lock(&self.shared.state), timeout, is_behind));
     }
 }
 
 impl LogBufferShared {
-    fn lock(&self) -> MutexGuard<'_, LogBufferState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a line, or drops it if there is no room.
     fn add(&self, line: &[u8]) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.waiting.len().saturating_add(line.len()) > MAX_WAITING_BYTES {
             state.count_dropped(1);
             return;
@@ -95,7 +93,7 @@ impl LogBufferShared {
                 tracing::warn!(lines = dropped, "dropped log lines: their reader did not read");
             }
             is_written = output.write_all(&lines).and_then(|()| output.flush()).is_ok();
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.is_writing = false;
             if !is_written {
                 let lost = lines.iter().filter(|byte| **byte == b'\n').count();
@@ -109,9 +107,9 @@ impl LogBufferShared {
     /// Waits for lines and takes all of them. Returns how many were dropped and must be reported:
     /// none while writing fails, because the report itself would fail and be reported without end.
     fn take(&self, lines: &mut Vec<u8>, reports: bool) -> u64 {
-        let state = self.lock();
+        let state = lock(&self.state);
         let state = self.added.wait_while(state, |state| state.waiting.is_empty());
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        let mut state = recover(state);
         std::mem::swap(&mut state.waiting, lines);
         state.is_writing = true;
         if reports { std::mem::take(&mut state.dropped) } else { 0 }

@@ -2,12 +2,13 @@
 //!
 //! Listeners and names in labels are the operator's own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 use super::label::{Handshake, Reload};
 use super::metrics::{opts, register};
+use crate::sync::lock;
 
 /// The metrics of TLS of one gateway.
 pub struct TlsMetrics {
@@ -74,7 +75,7 @@ impl ListenerMetrics {
 
     /// Sets the expiries of all that the listener uses, and removes those of the past.
     pub fn set_expiries(&self, ends: Vec<Expiry>) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = lock(&self.shown);
         for (kind, name, _) in shown.iter() {
             // Fails only for a name that existed twice.
             drop(self.ends.remove_label_values(&[&self.listener, *kind, name]));

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +21,7 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::auth::ClientCertificate;
+use crate::sync::recover;
 
 /// The time between the end of a certificate and that of the connection: a request on its way gets
 /// the reason of its rejection.
@@ -64,7 +65,7 @@ impl AsyncRead for ExpiringStream {
         if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
             return Poll::Ready(read);
         }
-        let over = this.over.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let over = recover(this.over.get_mut());
         match over.as_mut().poll(context) {
             Poll::Ready(()) => {
                 // It must not be polled again.

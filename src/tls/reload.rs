@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::listener::TlsListener;
 use crate::config::Pem;
+use crate::sync::lock;
 
 /// The interval of the checks of files. A changed file is read when it has stayed the same for one
 /// interval: a key and its certificate are two files.
@@ -60,7 +61,7 @@ pub fn hangups() -> Option<Signal> {
 #[async_trait]
 impl BackgroundService for CertificateReloader {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let hangups = self.hangups.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let hangups = lock(&self.hangups).take();
         let Some(mut hangups) = hangups else { return };
         let mut watched: Vec<_> =
             self.endpoints.iter().map(|endpoint| WatchedListener::new(endpoint)).collect();

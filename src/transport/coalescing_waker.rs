@@ -6,8 +6,10 @@
 //! every event of a stream. See `http1` for the connection.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+
+use crate::sync::lock;
 
 /// No poll is running: a wake-up goes to the last task that polled.
 const ATTENDED: u8 = 0;
@@ -62,7 +64,7 @@ impl CoalescingWaker {
 
 impl WakerState {
     fn woken_by(&self, task: &Waker) {
-        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = lock(&self.driver);
         driver.clone_from(task);
     }
 }
@@ -75,7 +77,7 @@ impl Wake for WakerState {
     fn wake_by_ref(self: &Arc<Self>) {
         let rung = self.state.compare_exchange(DRIVEN, RUNG, Ordering::SeqCst, Ordering::SeqCst);
         if rung == Err(ATTENDED) {
-            self.driver.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+            lock(&self.driver).wake_by_ref();
         }
     }
 }

@@ -23,7 +23,7 @@ mod tls_config;
 mod upstream;
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,6 +48,7 @@ use response::ConnectionHandle;
 use upstream::{OutboundBody, UpstreamInner};
 
 use crate::alarm::after;
+use crate::sync::lock;
 use crate::telemetry::outbound::OutboundMetrics;
 use http2::StreamPermit;
 
@@ -301,7 +302,7 @@ impl HttpClient {
     }
 
     fn upstreams(&self) -> MutexGuard<'_, Vec<Weak<UpstreamInner>>> {
-        self.shared.places.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.places)
     }
 }
 

@@ -3,8 +3,8 @@
 //! An idle HTTP/1.1 connection is not polled; its state is checked when it is taken and when the
 //! pool is swept. See `connect` for opening.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime;
@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamPermit};
+use crate::sync::lock;
 
 /// The maximum number of HTTP/2 connections that one upstream shares; those above it serve one
 /// request.
@@ -69,7 +70,7 @@ impl ConnectionPool {
     /// `now`.
     pub(super) fn take_idle(&self, home: runtime::Id, now: Instant) -> Option<IdleConnection> {
         let resting = {
-            let mut inside = self.lock();
+            let mut inside = lock(&self.inside);
             let at = inside.lines.iter().rposition(|resting| resting.line.return_to_pool() == home)?;
             inside.lines.remove(at)
         };
@@ -86,7 +87,7 @@ impl ConnectionPool {
         let resting = IdleList { line, since: Instant::now() };
         // Dropping closes a socket: not under the lock.
         let surplus = {
-            let mut inside = self.lock();
+            let mut inside = lock(&self.inside);
             inside.lines.push(resting);
             (inside.lines.len() > self.max_idle).then(|| inside.lines.remove(0))
         };
@@ -95,7 +96,7 @@ impl ConnectionPool {
 
     /// Acquires a permit for a stream on a shared connection that has one.
     pub(super) fn join(&self) -> Option<StreamPermit> {
-        let mut inside = self.lock();
+        let mut inside = lock(&self.inside);
         inside.trunks.iter_mut().find_map(|shared| {
             let stream = shared.trunk.join()?;
             shared.unused_since = None;
@@ -106,7 +107,7 @@ impl ConnectionPool {
     /// Shares a new connection, unless there are too many.
     pub(super) fn share(&self, trunk: Http2Connection) {
         let surplus = {
-            let mut inside = self.lock();
+            let mut inside = lock(&self.inside);
             if inside.trunks.len() < TRUNKS {
                 inside.trunks.push(PoolShared { trunk, unused_since: None });
                 None
@@ -120,7 +121,7 @@ impl ConnectionPool {
     /// Removes this connection from the pool.
     pub(super) fn forget(&self, trunk: &Http2Connection) {
         let forgotten: Vec<PoolShared> =
-            self.lock().trunks.extract_if(.., |shared| shared.trunk.is(trunk)).collect();
+            lock(&self.inside).trunks.extract_if(.., |shared| shared.trunk.is(trunk)).collect();
         drop(forgotten);
     }
 
@@ -139,7 +140,7 @@ impl ConnectionPool {
     pub(super) fn sweep(&self, now: Instant) {
         let idle_for = self.idle_for;
         let (lines, trunks): (Vec<IdleList>, Vec<PoolShared>) = {
-            let mut inside = self.lock();
+            let mut inside = lock(&self.inside);
             let lines = inside
                 .lines
                 .extract_if(.., |resting| {
@@ -153,12 +154,8 @@ impl ConnectionPool {
 
     /// Returns the number of connections that are open and not in use.
     pub(super) fn idle(&self) -> usize {
-        let inside = self.lock();
+        let inside = lock(&self.inside);
         inside.lines.len() + inside.trunks.iter().filter(|shared| shared.trunk.streams() == 0).count()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

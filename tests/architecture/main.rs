@@ -27,8 +27,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("jsonrpc", &[]),
     ("sse", &[]),
     ("seal", &[]),
-    ("telemetry", &[]),
+    ("telemetry", &["sync"]),
     ("alarm", &[]),
+    ("sync", &[]),
     // A peer: sharing code with the gateway would hide the gateway's mistakes.
     ("demo", &[]),
     ("mcp", &["jsonrpc"]),
@@ -37,16 +38,19 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("bridge", &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal"]),
     ("config", &["mcp", "a2a"]),
     // A refusal becomes a fault, and is counted.
-    ("quota", &["fault", "telemetry"]),
-    ("transport", &["alarm", "config", "fault", "quota", "telemetry"]),
+    ("quota", &["fault", "sync", "telemetry"]),
+    ("transport", &["alarm", "config", "fault", "quota", "sync", "telemetry"]),
     // Fetches of tokens and files that are read again are counted.
-    ("auth", &["config", "fault", "transport", "telemetry"]),
-    ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "quota", "transport", "telemetry"]),
+    ("auth", &["config", "fault", "transport", "sync", "telemetry"]),
+    (
+        "agents",
+        &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "quota", "transport", "sync", "telemetry"],
+    ),
     // Of `bridge` only `work`: the effect of an event on a task is pure and lives there.
-    ("tasks", &["a2a", "bridge", "fault", "seal", "config", "telemetry"]),
+    ("tasks", &["a2a", "bridge", "fault", "seal", "config", "sync", "telemetry"]),
     // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is
     // stopped through `transport`.
-    ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "quota", "telemetry", "transport"]),
+    ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "quota", "sync", "telemetry", "transport"]),
     ("gateway", BELOW_GATEWAY),
     ("server", ANYTHING),
     ("tls", ANYTHING),
@@ -67,6 +71,7 @@ const BELOW_GATEWAY: &[&str] = &[
     "bridge",
     "config",
     "quota",
+    "sync",
     "transport",
     "auth",
     "agents",

@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
 use super::claims::VerifiedToken;
+use crate::sync::lock;
 
 /// Tokens per shard.
 const ENTRIES_PER_SHARD: usize = 512;
@@ -80,10 +81,6 @@ impl TokenCache {
         let at = token.0.first().map_or(0, |byte| usize::from(*byte) % SHARDS);
         self.shards.get(at).map(lock)
     }
-}
-
-fn lock(shard: &Mutex<TokenCacheShard>) -> MutexGuard<'_, TokenCacheShard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

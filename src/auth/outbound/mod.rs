@@ -12,13 +12,14 @@ mod token_endpoint;
 mod token_slot;
 mod tokens;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 
 use crate::config::{
     Agent, AgentAuth, AgentTls, ApiKeyLocation, Authorization, MethodSettings, PerMethod, ReloadableSecret,
 };
+use crate::sync::lock;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::HttpClient;
 
@@ -149,7 +150,7 @@ impl Credentials {
     }
 
     fn written(&self) -> std::sync::MutexGuard<'_, ConfiguredCredentials> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.written)
     }
 }
 

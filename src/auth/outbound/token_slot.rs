@@ -2,13 +2,14 @@
 //!
 //! Time is an argument. See `tokens` for fetching.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 
 use super::token_endpoint::TokenResponse;
 use super::tokens::TokenUnavailable;
+use crate::sync::lock;
 
 /// A token is renewed when this fraction of its lifetime is left, but not earlier than [`EARLY`]
 /// before its end.
@@ -94,7 +95,7 @@ impl Backoff {
 
 impl TokenSlot {
     fn inside(&self) -> MutexGuard<'_, SlotState> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inside)
     }
 
     /// Returns the token, if there is one that is valid at `now`.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use super::token_endpoint::{TokenEndpoint, TokenRequestError, TokenResponse};
 use super::token_slot::{Backoff, TokenSlot};
 use crate::config::{AgentTls, Grant, OAuth2, Secret};
+use crate::sync::lock;
 use crate::telemetry::label::Token;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::HttpClient;
@@ -189,7 +190,7 @@ impl AgentTokens {
 
     fn rests(&self, slot: &TokenSlot) -> Option<TokenUnavailable> {
         let now = Instant::now();
-        let all = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).retry_after(now);
+        let all = lock(&self.pauses).retry_after(now);
         all.or_else(|| slot.retry_after(now))
     }
 
@@ -220,7 +221,7 @@ impl AgentTokens {
 
     fn keep(&self, slot: &TokenSlot, fetched: &TokenResponse) -> AccessToken {
         self.metrics.token(Token::Fetched);
-        let was_dead = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).worked();
+        let was_dead = lock(&self.pauses).worked();
         let (pass, had_failed) = slot.keep(fetched, Instant::now());
         if was_dead || had_failed {
             tracing::info!(agent = self.agent, "fetched token for agent after failures");
@@ -244,7 +245,7 @@ impl AgentTokens {
         };
         let is_first = match failed {
             TokenRequestError::Unreachable(_) => {
-                let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut pauses = lock(&self.pauses);
                 pauses.failed(now, no_token, spread)
             }
             TokenRequestError::Unfulfilled(_) | TokenRequestError::Refused(_) => {
@@ -260,7 +261,7 @@ impl AgentTokens {
     /// Returns the slot of a caller's token; if there are too many, empty slots are evicted, then
     /// the least recently used.
     fn slot_of(&self, subject: &SubjectToken) -> Arc<TokenSlot> {
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = lock(&self.callers);
         if let Some(slot) = callers.get(&subject.digest) {
             return slot.clone();
         }

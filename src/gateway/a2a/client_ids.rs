@@ -5,11 +5,12 @@
 //! the task is unknown. See also `ids` for clients of newer versions.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::shown_tasks::ShownTasksLimits;
 use crate::a2a::translate::IdKind;
+use crate::sync::lock;
 
 /// Names of a caller and an agent.
 type OwnerKey = (Arc<str>, Arc<str>);
@@ -126,7 +127,7 @@ impl ClientIdMap {
     }
 
     fn all(&self) -> MutexGuard<'_, ClientIdTables> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 }
 

@@ -4,8 +4,10 @@
 //! its handle instead.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::sync::lock;
 
 /// Names of a caller and an agent.
 type CallerAgentPair = (Arc<str>, Arc<str>);
@@ -83,7 +85,7 @@ impl ShownTasks {
     }
 
     fn all(&self) -> MutexGuard<'_, Shards> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 }
 

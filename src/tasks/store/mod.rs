@@ -16,7 +16,7 @@ mod tests;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,8 @@ use disk::StoreFile;
 use peer::Peer;
 pub use peer::{RowFrame, SuccessorMessage};
 use queue::{PendingChanges, WriteQueue};
+
+use crate::sync::lock;
 
 /// Bytes that may wait to be written, or be in flight to the disk.
 pub const MOST_WAITING: usize = 64 * 1024 * 1024;
@@ -367,8 +369,4 @@ impl Drop for WriterEndGuard<'_> {
             written.problem.get_or_insert(StoreProblem::Closed);
         });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

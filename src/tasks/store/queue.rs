@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{StoreProblem, StoreTable, lock};
+use super::{StoreProblem, StoreTable};
+use crate::sync::{lock, recover};
 
 /// The newest change of each key: a value, or a removal.
 pub(super) type PendingChanges = BTreeMap<(StoreTable, Vec<u8>), Option<Vec<u8>>>;
@@ -111,9 +112,9 @@ impl WriteQueue {
                 Some(at) if at <= now => return Some(waiting.take()),
                 Some(at) => {
                     let rest = at.saturating_duration_since(now);
-                    self.wake.wait_timeout(waiting, rest).unwrap_or_else(PoisonError::into_inner).0
+                    recover(self.wake.wait_timeout(waiting, rest)).0
                 }
-                None => self.wake.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                None => recover(self.wake.wait(waiting)),
             };
         }
     }
