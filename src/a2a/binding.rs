@@ -1,48 +1,24 @@
-//! The two bindings of A2A requests: JSON-RPC, and HTTP+JSON with an HTTP route for each operation
-//! (A2A 1.0 §11).
+//! Requests to the interface of an agent, in its dialect and its binding: JSON-RPC, or HTTP+JSON with
+//! an HTTP route for each operation.
 //!
 //! The content is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its response is
-//! the `result`. The dialects are in `dialect`; `card` chooses the binding of an agent.
+//! the `result`. The routes are in `route`; `card` chooses the binding of an agent.
 
 use bytes::Bytes;
 use http::Method;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use super::card::AgentInterface;
-use super::dialect::OperationRequest;
+use super::decode;
+use super::dialect::Dialect;
 use super::error::AgentError;
 use super::model::{Message, StreamResponse, Task};
-use super::push::PushNotificationConfig;
-use super::{decode, v1};
+use super::operation::Operation;
+use super::push::{PushNotificationConfig, PushOut, RegisteredOut};
+use super::request::{OperationRequest, SendMessageParams};
+use super::route::{Binding, PathSegmentError, segment};
 
-/// The error for an id that cannot be one segment of a path.
-///
-/// Percent-encoding does not protect it: a proxy before the agent may decode `%2F` and `%2E%2E`
-/// before it routes (nginx with a URI in `proxy_pass`), so that the id would name another resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{}", PathSegmentError::TEXT)]
-pub struct PathSegmentError;
-
-impl PathSegmentError {
-    /// The error in words.
-    pub const TEXT: &'static str = "an agent that is called by paths (HTTP+JSON) has no ids with / \\ ? # % : or control characters, \
-                                    and none that are empty or consist of dots";
-}
-
-/// The transport form of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Binding {
-    /// JSON-RPC: one URL, and the method in the body.
-    JsonRpc,
-    /// HTTP+JSON: a route for each operation. A2A 1.0 only.
-    HttpJson,
-}
-
-/// Path of a task's webhooks, below the task.
-pub(super) const HOOKS: &str = "/pushNotificationConfigs";
-
-/// Every character that is not unreserved in a URI (RFC 3986 §2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The body of a request without params.
+const EMPTY_OBJECT: &[u8] = b"{}";
 
 /// One request in the form of its binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,16 +45,6 @@ impl From<Vec<u8>> for BoundRequest {
     }
 }
 
-impl Binding {
-    /// Returns the name of the binding in cards.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::JsonRpc => "JSONRPC",
-            Self::HttpJson => "HTTP+JSON",
-        }
-    }
-}
-
 impl AgentInterface {
     /// Encodes the request that sends a message, and waits for the task to end or to ask; as a
     /// stream if `streaming`. See [`Dialect::send`](super::Dialect::send).
@@ -96,8 +62,9 @@ impl AgentInterface {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.send(&ask, streaming).into()),
             Binding::HttpJson => {
-                let body = written(&v1::SendParams(&OperationRequest { tenant: None, ..ask }));
-                self.post(if streaming { "/message:stream" } else { "/message:send" }, body)
+                let body = written(&SendMessageParams::new(&OperationRequest { tenant: None, ..ask }));
+                let operation = if streaming { Operation::Stream } else { Operation::Send };
+                self.http_request(operation, |_| Err(PathSegmentError), body)
             }
         }
     }
@@ -110,7 +77,7 @@ impl AgentInterface {
     pub fn get_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.get_task(task_id, self.tenant.as_deref()).into()),
-            Binding::HttpJson => self.about(Method::GET, task_id, ""),
+            Binding::HttpJson => self.task_request(Operation::Get, task_id, b""),
         }
     }
 
@@ -122,7 +89,7 @@ impl AgentInterface {
     pub fn cancel_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.cancel_task(task_id, self.tenant.as_deref()).into()),
-            Binding::HttpJson => self.about(Method::POST, task_id, ":cancel"),
+            Binding::HttpJson => self.task_request(Operation::Cancel, task_id, EMPTY_OBJECT),
         }
     }
 
@@ -138,11 +105,7 @@ impl AgentInterface {
                 let body = self.dialect.subscribe(task_id, self.tenant.as_deref());
                 Ok(body.into_iter().map(BoundRequest::from).collect())
             }
-            // The text of the specification has one of them, its protobuf the other.
-            Binding::HttpJson => {
-                let verbs = [Method::POST, Method::GET].into_iter();
-                verbs.map(|verb| self.about(verb, task_id, ":subscribe")).collect()
-            }
+            Binding::HttpJson => self.http_subscribe(task_id),
         }
     }
 
@@ -159,8 +122,9 @@ impl AgentInterface {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into()),
             Binding::HttpJson => {
-                let body = written(&v1::SetPushParams::new(task_id, webhook, None));
-                Ok(BoundRequest { body: body.into(), ..self.about(Method::POST, task_id, HOOKS)? })
+                let push = PushOut::of_gateway(webhook, Dialect::V1);
+                let body = written(&RegisteredOut::new(Some(task_id), push, None, Dialect::V1));
+                self.task_request(Operation::SetPush, task_id, &body)
             }
         }
     }
@@ -208,23 +172,44 @@ impl AgentInterface {
         }
     }
 
-    /// Encodes a request about a task; `what` follows its path.
-    pub(super) fn about(
+    /// Encodes an operation with one HTTP method; `param` returns the params in its path, which is
+    /// below that of the tenant.
+    pub(super) fn http_request<'a, E: From<PathSegmentError>>(
         &self,
-        verb: Method,
-        task_id: &str,
-        what: &str,
-    ) -> Result<BoundRequest, PathSegmentError> {
-        let body = if verb == Method::GET { Vec::new() } else { b"{}".to_vec() };
-        Ok(BoundRequest { verb, ..self.post(&format!("/tasks/{}{what}", segment(task_id)?), body)? })
+        operation: Operation,
+        param: impl Fn(&str) -> Result<&'a str, E>,
+        body: Vec<u8>,
+    ) -> Result<BoundRequest, E> {
+        let route = operation.route();
+        let mut path = String::with_capacity(64);
+        if let Some(tenant) = self.tenant.as_deref().filter(|tenant| !tenant.is_empty()) {
+            path.push('/');
+            path.extend(segment(tenant)?);
+        }
+        route.write(&mut path, param)?;
+        let verb = route.methods.first().cloned().unwrap_or(Method::POST);
+        Ok(BoundRequest { verb, route: path, body: body.into() })
     }
 
-    /// Encodes a request with a body, below the path of the tenant.
-    pub(super) fn post(&self, route: &str, body: Vec<u8>) -> Result<BoundRequest, PathSegmentError> {
-        let tenant = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
-        let tenant = tenant.map(segment).transpose()?;
-        let tenant = tenant.map(|tenant| format!("/{tenant}")).unwrap_or_default();
-        Ok(BoundRequest { verb: Method::POST, route: format!("{tenant}{route}"), body: body.into() })
+    /// Encodes the requests to subscribe to a task by HTTP+JSON, of which the first that the agent
+    /// has a route for counts.
+    pub(super) fn http_subscribe(&self, task_id: &str) -> Result<Vec<BoundRequest>, PathSegmentError> {
+        let request = self.task_request(Operation::Subscribe, task_id, EMPTY_OBJECT)?;
+        let each = Operation::Subscribe.route().methods.iter().map(|verb| {
+            let body = if *verb == Method::GET { Bytes::new() } else { request.body.clone() };
+            BoundRequest { verb: verb.clone(), route: request.route.clone(), body }
+        });
+        Ok(each.collect())
+    }
+
+    /// Encodes a request of HTTP+JSON about a task.
+    fn task_request(
+        &self,
+        operation: Operation,
+        task_id: &str,
+        body: &[u8],
+    ) -> Result<BoundRequest, PathSegmentError> {
+        self.http_request(operation, |_| Ok::<_, PathSegmentError>(task_id), body.to_vec())
     }
 }
 
@@ -233,30 +218,10 @@ fn written<P: serde::Serialize>(params: &P) -> Vec<u8> {
     serde_json::to_vec(params).unwrap_or_default()
 }
 
-/// Encodes one segment of a path. The only way for an id into a path.
-///
-/// # Errors
-///
-/// [`PathSegmentError`] if a server or proxy could read several segments in it, or none.
-pub(super) fn segment(id: &str) -> Result<String, PathSegmentError> {
-    // Some servers remove parameters (`;`) from a segment before they check for dots.
-    let name = id.split(';').next().unwrap_or_default();
-    let is_unsafe = |letter: char| letter.is_control() || "/\\?#%:".contains(letter);
-    match matches!(name, "" | "." | "..") || id.contains(is_unsafe) {
-        true => Err(PathSegmentError),
-        false => Ok(percent_encoded(id).to_string()),
-    }
-}
-
-/// Percent-encodes text as one segment of a path, or one value of a query.
-pub(crate) fn percent_encoded(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, RESERVED)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Dialect, ErrorKind};
+    use crate::a2a::ErrorKind;
 
     fn interface(tenant: Option<&str>) -> AgentInterface {
         AgentInterface {

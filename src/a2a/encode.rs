@@ -1,17 +1,19 @@
-//! Encodes tasks, messages and artifacts in each version, straight from the canonical model.
+//! Encodes tasks, messages, artifacts and parts in each version, straight from the canonical model.
 //!
 //! A value that a version lacks is left out or replaced by the nearest one: 0.1 has neither
-//! `rejected` nor `auth-required`, and its messages and artifacts have no ids. Parts of older
-//! versions are in `legacy_parts`.
+//! `rejected` nor `auth-required`, and its messages and artifacts have no ids. Two features of 1.0
+//! have no member before it and travel in a part's metadata: `data` that is not an object is wrapped
+//! as `{"value":…}` and marked `data_part_compat`, as the official SDK does; the name and media type
+//! of text and data. `decode` restores both. A task in 1.0 can be decoded again without loss, so the
+//! same form persists it. Requests are in `request`.
 
 use serde::Serialize;
-use serde::ser::Serializer;
+use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
-use super::legacy_parts;
-use super::model::{Artifact, Message, Part, Role, Task, TaskState, TaskStatus};
-use super::write;
+use super::lenient::LenientMap;
+use super::model::{Artifact, Message, Part, PartBody, Role, Task, TaskState, TaskStatus};
 
 /// Returns the word for a state.
 fn state_word(state: TaskState, dialect: Dialect) -> &'static str {
@@ -252,9 +254,333 @@ impl Serialize for PartsOut<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { parts, dialect } = *self;
         match dialect {
-            Dialect::V0_1 => legacy_parts::LegacyParts { parts, tag: "type" }.serialize(serializer),
-            Dialect::V0_3 => legacy_parts::LegacyParts { parts, tag: "kind" }.serialize(serializer),
-            Dialect::V1 => write::EncodedParts::with_metadata(parts).serialize(serializer),
+            Dialect::V0_1 => LegacyParts { parts, tag: "type" }.serialize(serializer),
+            Dialect::V0_3 => LegacyParts { parts, tag: "kind" }.serialize(serializer),
+            Dialect::V1 => EncodedParts::with_metadata(parts).serialize(serializer),
+        }
+    }
+}
+
+/// Encodes a task as A2A 1.0 JSON.
+pub fn task_json(task: &Task) -> Vec<u8> {
+    // Writing to memory does not fail, and neither does text or JSON that was read before.
+    serde_json::to_vec(&TaskOut::new(task, HistoryOut::Raw(task.history.raw()), Dialect::V1))
+        .unwrap_or_default()
+}
+
+/// The parts of a message or an artifact, encoded as A2A 1.0.
+#[derive(Debug, Clone, Copy)]
+pub struct EncodedParts<'a> {
+    parts: &'a [Part],
+    bare: bool,
+}
+
+impl<'a> EncodedParts<'a> {
+    /// Encodes the content alone, for display: agents put ids of their own into metadata.
+    pub fn without_metadata(parts: &'a [Part]) -> Self {
+        Self { parts, bare: true }
+    }
+
+    /// Encodes the content and all other members.
+    pub(super) fn with_metadata(parts: &'a [Part]) -> Self {
+        Self { parts, bare: false }
+    }
+}
+
+impl Serialize for EncodedParts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.parts.iter().map(|part| PartOut { part, bare: self.bare }))
+    }
+}
+
+struct PartOut<'a> {
+    part: &'a Part,
+    bare: bool,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EncodedMembers<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filename: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    media_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl Serialize for PartOut<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { part, bare } = self;
+        let mut members = EncodedMembers {
+            filename: part.filename.as_deref(),
+            media_type: part.media_type.as_deref(),
+            metadata: part.metadata.as_deref().filter(|_| !bare),
+            ..EncodedMembers::default()
+        };
+        match &part.body {
+            PartBody::Text(text) => members.text = Some(text),
+            PartBody::Raw(base64) => members.raw = Some(base64),
+            PartBody::Url(url) => members.url = Some(url),
+            PartBody::Data(json) => members.data = Some(json),
+            PartBody::Unknown(part) => return part.serialize(serializer),
+        }
+        members.serialize(serializer)
+    }
+}
+
+/// Mark of a data part with a wrapped value.
+pub(crate) const WRAPPED: &str = "data_part_compat";
+
+/// The parts of a message.
+pub(super) struct LegacyParts<'a> {
+    pub(super) parts: &'a [Part],
+    /// The name of the member with the kind of a part.
+    pub(super) tag: &'static str,
+}
+
+impl Serialize for LegacyParts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.parts.iter().map(|part| LegacyPart { part, tag: self.tag }))
+    }
+}
+
+struct LegacyPart<'a> {
+    part: &'a Part,
+    tag: &'static str,
+}
+
+impl Serialize for LegacyPart<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { part, tag } = self;
+        let mut metadata = LegacyMetadata {
+            given: part.metadata.as_deref(),
+            wrapped: false,
+            filename: None,
+            media_type: None,
+        };
+        let mut map = serializer.serialize_map(None)?;
+        match &part.body {
+            PartBody::Unknown(json) => return unknown(map, json),
+            PartBody::Raw(bytes) => {
+                map.serialize_entry(tag, "file")?;
+                file(&mut map, part, "bytes", bytes)?;
+            }
+            PartBody::Url(uri) => {
+                map.serialize_entry(tag, "file")?;
+                file(&mut map, part, "uri", uri)?;
+            }
+            PartBody::Text(text) => {
+                map.serialize_entry(tag, "text")?;
+                map.serialize_entry("text", text)?;
+                metadata.describe(part);
+            }
+            PartBody::Data(json) => {
+                map.serialize_entry(tag, "data")?;
+                metadata.wrapped = !json.get().starts_with('{');
+                if metadata.wrapped {
+                    map.serialize_entry("data", &LegacyValue { value: json })?;
+                } else {
+                    map.serialize_entry("data", json)?;
+                }
+                metadata.describe(part);
+            }
+        }
+        if !metadata.is_empty() {
+            map.serialize_entry("metadata", &metadata)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(serde::Serialize)]
+struct LegacyValue<'a> {
+    value: &'a RawValue,
+}
+
+#[derive(serde::Serialize)]
+struct LegacyFile<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
+    mime_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<&'a str>,
+}
+
+fn file<M: SerializeMap>(map: &mut M, part: &Part, member: &str, content: &str) -> Result<(), M::Error> {
+    let file = LegacyFile {
+        name: part.filename.as_deref(),
+        mime_type: part.media_type.as_deref(),
+        bytes: (member == "bytes").then_some(content),
+        uri: (member == "uri").then_some(content),
+    };
+    map.serialize_entry("file", &file)
+}
+
+/// Encodes the members of a part of an unknown kind.
+fn unknown<M: SerializeMap>(mut map: M, json: &RawValue) -> Result<M::Ok, M::Error> {
+    for (name, value) in members(json) {
+        map.serialize_entry(&name, value)?;
+    }
+    map.end()
+}
+
+/// Returns the members of a JSON object, in their order; none if it is not an object.
+pub(crate) fn members(json: &RawValue) -> Vec<(String, &RawValue)> {
+    let LenientMap(members) = serde_json::from_str(json.get()).unwrap_or_default();
+    members.unwrap_or_default()
+}
+
+/// The metadata of a part: the given one, and the members without a place of their own.
+struct LegacyMetadata<'a> {
+    given: Option<&'a RawValue>,
+    wrapped: bool,
+    filename: Option<&'a str>,
+    media_type: Option<&'a str>,
+}
+
+impl<'a> LegacyMetadata<'a> {
+    fn describe(&mut self, part: &'a Part) {
+        self.filename = part.filename.as_deref();
+        self.media_type = part.media_type.as_deref();
+    }
+
+    fn has_extra(&self) -> bool {
+        self.wrapped || self.filename.is_some() || self.media_type.is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.given.is_none() && !self.has_extra()
+    }
+
+    fn overwrites(&self, name: &str) -> bool {
+        match name {
+            WRAPPED => self.wrapped,
+            "filename" => self.filename.is_some(),
+            "mediaType" => self.media_type.is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl Serialize for LegacyMetadata<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let (Some(given), false) = (self.given, self.has_extra()) {
+            return given.serialize(serializer);
+        }
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in self.given.map(members).unwrap_or_default() {
+            if !self.overwrites(&name) {
+                map.serialize_entry(&name, value)?;
+            }
+        }
+        if self.wrapped {
+            map.serialize_entry(WRAPPED, &true)?;
+        }
+        for (name, value) in [("filename", self.filename), ("mediaType", self.media_type)] {
+            if let Some(value) = value {
+                map.serialize_entry(name, value)?;
+            }
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::a2a::read_task;
+
+    /// Generates parts in any dialect, odd ones included.
+    fn part() -> impl Strategy<Value = Value> {
+        let data = prop_oneof![
+            Just(json!(null)),
+            Just(json!({"b": [1, {"c": "d"}], "a": 1.5})),
+            any::<i64>().prop_map(Value::from)
+        ];
+        prop_oneof![
+            any::<String>().prop_map(|text| json!({"text": text})),
+            any::<String>().prop_map(|text| json!({"kind": "text", "text": text, "metadata": {"m": 1}})),
+            Just(json!({"kind": "file", "file": {"name": "n", "mimeType": "a/b", "bytes": "AAAA"}})),
+            Just(json!({"url": "https://a.test/", "filename": "f", "mediaType": "a/b"})),
+            data.clone().prop_map(|data| json!({"data": data})),
+            data.prop_map(
+                |data| json!({"kind": "data", "data": {"value": data}, "metadata": {"data_part_compat": true}})
+            ),
+            Just(json!({"kind": "hologram", "light": [1, 2], "metadata": {"m": 1}})),
+            Just(json!({})),
+            Just(json!(7)),
+        ]
+    }
+
+    fn message() -> impl Strategy<Value = Value> {
+        let id = prop::option::of("[a-z]{0,3}");
+        (prop::collection::vec(part(), 0..4), id, prop::sample::select(vec!["user", "ROLE_AGENT"])).prop_map(
+            |(parts, id, role)| {
+                json!({"messageId": id, "role": role, "parts": parts, "taskId": "t", "extensions": ["urn:x"],
+                       "referenceTaskIds": ["r"], "metadata": {"k": [1]}})
+            },
+        )
+    }
+
+    fn task() -> impl Strategy<Value = Value> {
+        let states =
+            ["submitted", "TASK_STATE_WORKING", "input-required", "auth-required", "completed", "odd"];
+        let artifact = (prop::collection::vec(part(), 0..4), "[ab]{0,2}").prop_map(|(parts, id)| {
+            json!({"artifactId": id, "name": "n", "description": "d", "extensions": ["urn:x"], "parts": parts, "metadata": {"x": 1}})
+        });
+        (
+            any::<String>().prop_filter("ids are not empty", |id| !id.is_empty()),
+            prop::sample::select(states.to_vec()),
+            prop::option::of(message()),
+            prop::collection::vec(artifact, 0..3),
+            prop::option::of(prop::collection::vec(message(), 0..3)),
+        )
+            .prop_map(|(id, state, message, artifacts, history)| {
+                json!({"id": id, "contextId": "c", "artifacts": artifacts, "history": history, "metadata": {"a": 1},
+                       "status": {"state": state, "message": message, "timestamp": "2026-01-01T00:00:00Z"}})
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back_as_it_was(given in task()) {
+            let known = read_task(given.to_string().as_bytes()).unwrap();
+            let written = task_json(&known);
+            let again = read_task(&written).unwrap();
+            prop_assert_eq!(format!("{known:?}"), format!("{again:?}"));
+            prop_assert_eq!(task_json(&again), written);
+        }
+    }
+
+    #[test]
+    fn a_task_is_written_as_1_0() {
+        let given = r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"input-required","message":{"kind":"message","role":"agent","parts":[{"kind":"text","text":"a"}]}},"artifacts":[{"artifactId":"x","parts":[{"kind":"data","data":{"n":1e400}}]}],"history":[{"role":"user"}]}"#;
+        let written = String::from_utf8(task_json(&read_task(given.as_bytes()).unwrap())).unwrap();
+        assert_eq!(
+            written,
+            r#"{"id":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED","message":{"role":"ROLE_AGENT","parts":[{"text":"a"}]}},"artifacts":[{"artifactId":"x","parts":[{"data":{"n":1e400}}]}],"history":[{"role":"user"}]}"#
+        );
+    }
+
+    #[test]
+    fn what_is_no_task_is_refused() {
+        for json in ["", "7", "null", r#"{"id":"t"}"#, r#"{"id":"t","status":{}},"x":{"#] {
+            assert!(read_task(json.as_bytes()).is_err(), "{json}");
         }
     }
 }

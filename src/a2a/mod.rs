@@ -5,53 +5,48 @@
 //! agent; it only passes a [`Dialect`] back in. Out of scope: MCP, the mapping of tool calls (see
 //! `bridge`), fetching.
 
-mod answer;
 mod artifacts;
 mod binding;
 mod card;
-mod conversation;
 mod decode;
-mod depth;
 mod dialect;
 mod encode;
 mod error;
-mod history;
-mod id;
 mod input_request;
-mod legacy_parts;
 mod lenient;
 mod model;
-mod probe;
+mod operation;
 mod push;
+mod request;
+mod route;
 mod sanitize;
 pub mod translate;
-mod v0_1;
-mod v0_3;
-mod v1;
-mod write;
 
-pub use answer::AnswerForm;
 pub use artifacts::{ArtifactLimitExceeded, Artifacts, TextChange};
-pub(crate) use binding::percent_encoded;
-pub use binding::{Binding, BoundRequest, PathSegmentError};
+pub use binding::BoundRequest;
 pub use card::{
     AgentCard, AgentExtension, AgentInterface, AgentSkill, ApiKeyLocation, CanonicalForm, CardError,
     CardSignature, InterfaceCandidate, MAX_CARD_BYTES, MAX_SKILLS, SchemeKind, SecurityRequirement,
     SecurityScheme, SignedCard, SignedContent, VerifiedSignature, skill_id,
 };
-pub use conversation::context_of;
-pub use depth::{MAX_DEPTH, depth_within};
-pub use dialect::{Dialect, OperationRequest};
+pub use decode::read_task;
+pub use dialect::{Dialect, ProbeOutcome, ProbeRequest};
+pub use encode::{EncodedParts, task_json};
 pub use error::{AgentError, ErrorKind};
-pub use history::TaskHistory;
-pub use id::uuid;
-pub use input_request::{Content, Fingerprint, InputHints, InputItem, fingerprint, stamp_of, wording};
+pub use input_request::{
+    AnswerForm, Content, Fingerprint, InputHints, InputItem, fingerprint, stamp_of, wording,
+};
 pub(crate) use input_request::{canonical, is_wording};
-pub use model::{Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskState, TaskStatus};
-pub use probe::{ProbeOutcome, ProbeRequest};
+pub use lenient::{MAX_DEPTH, depth_within};
+pub use model::{
+    Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid,
+};
 pub use push::{
     MAX_PUSH_BYTES, PUSH_TOKEN, PushNotificationConfig, accepts, matches_token, push_task_id, validation_echo,
 };
+pub use request::OperationRequest;
+pub(crate) use route::percent_encoded;
+pub use route::{Binding, PathSegmentError};
 pub use sanitize::clean;
 pub(crate) use sanitize::clean_line;
-pub use write::{EncodedParts, read_task, task_json};
+pub use translate::context_of;

@@ -1,12 +1,13 @@
 //! The canonical A2A model, shaped like A2A 1.0, with variants distinguished by the members
-//! present.
+//! present; and the ids that clients generate.
 //!
-//! The wire formats are in the codecs `v0_1`, `v0_3` and `v1`, the Agent Card in `card`.
+//! A history can be most of a response and is hardly ever needed, so it is kept exactly as the
+//! agent wrote it and parsed only on demand. The wire formats are in `encode` and `decode`, the
+//! Agent Card in `card`.
 
 use serde_json::value::RawValue;
 
 use super::error::AgentError;
-use super::history::TaskHistory;
 
 /// The author of a message (A2A 1.0 `Role`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -306,9 +307,51 @@ impl StreamResponse {
     }
 }
 
+/// The messages of a task so far, as far as the agent sends them. `decode` reads them.
+#[derive(Debug, Clone, Default)]
+pub struct TaskHistory(Option<Box<RawValue>>);
+
+impl TaskHistory {
+    /// Keeps the agent's value; anything but a list is read as an empty one.
+    pub(super) fn new(raw: Option<Box<RawValue>>) -> Self {
+        Self(raw.filter(|raw| raw.get().starts_with('[')))
+    }
+
+    /// Returns the messages as the agent wrote them, to be encoded again.
+    pub(super) fn raw(&self) -> Option<&RawValue> {
+        self.0.as_deref()
+    }
+
+    /// Returns the length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |raw| raw.get().len())
+    }
+}
+
+/// Returns a version 4 UUID from random bytes.
+pub fn uuid(random: [u8; 16]) -> String {
+    let bits = (u128::from_be_bytes(random) & !(0xF000_u128 << 64) & !(0xC000_u128 << 48))
+        | (0x4000_u128 << 64)
+        | (0x8000_u128 << 48);
+    let mut out = String::with_capacity(36);
+    for (place, byte) in bits.to_be_bytes().into_iter().enumerate() {
+        if matches!(place, 4 | 6 | 8 | 10) {
+            out.push('-');
+        }
+        out.push(digit(byte >> 4));
+        out.push(digit(byte & 0xF));
+    }
+    out
+}
+
+/// Returns the hexadecimal digit of a number below 16.
+fn digit(number: u8) -> char {
+    char::from(if number < 10 { b'0' + number } else { b'a' + (number - 10) })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::TaskState;
+    use super::*;
 
     #[test]
     fn a_state_is_read_however_it_is_written() {
@@ -330,6 +373,40 @@ mod tests {
                 assert_eq!(TaskState::from_wire(word), state, "{word}");
             }
             assert_eq!(TaskState::from_wire(state.as_str()), state);
+        }
+    }
+
+    fn history(json: &str) -> TaskHistory {
+        TaskHistory::new(Some(RawValue::from_string(json.to_owned()).unwrap()))
+    }
+
+    #[test]
+    fn only_what_the_agent_said_last_counts() {
+        let mut said = history(
+            r#"[{"role":"agent","messageId":"1"},{"role":"ROLE_AGENT","messageId":"2"},7,{"role":"user"}]"#,
+        );
+        assert_eq!(said.messages().len(), 3);
+        assert_eq!(said.last_agent_message().and_then(|message| message.message_id).as_deref(), Some("2"));
+        said = history(r#"[{"role":"user","messageId":"1"}]"#);
+        assert!(said.last_agent_message().is_none());
+    }
+
+    #[test]
+    fn anything_but_a_list_is_no_message() {
+        for json in ["null", "{}", "7", r#""text""#, "[]", r#"[null]"#, r#"[{"messageId":"\ud800"}]"#] {
+            assert_eq!(history(json).messages().len(), 0, "{json}");
+        }
+        assert_eq!(TaskHistory::default().messages().len(), 0);
+    }
+
+    #[test]
+    fn an_id_is_a_version_4_uuid_of_all_its_bytes() {
+        for (random, expected) in [
+            (std::array::from_fn(|at| at as u8), "00010203-0405-4607-8809-0a0b0c0d0e0f"),
+            ([0xFF; 16], "ffffffff-ffff-4fff-bfff-ffffffffffff"),
+            ([0; 16], "00000000-0000-4000-8000-000000000000"),
+        ] {
+            assert_eq!(uuid(random), expected);
         }
     }
 }

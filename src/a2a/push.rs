@@ -1,24 +1,28 @@
-//! Push notifications of every version: registration, verification, and their task.
+//! Push notifications of every version: webhooks, their registration, and the pushes that arrive.
 //!
 //! A push is a hint to call `GetTask`, which returns the actual state. So of its body only the task
 //! id is read, and a push that is repeated, late or forged costs one request and changes nothing.
-//! The requests are in `dialect`.
+//! Two kinds of webhooks exist: those of the gateway, and those that clients register and agents
+//! return.
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use percent_encoding::percent_decode_str;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::depth::{MAX_DEPTH, depth_within};
-use super::lenient::{LenientObject, LenientString};
+use super::dialect::Dialect;
+use super::lenient::{LenientList, LenientObject, LenientString, MAX_DEPTH, depth_within};
 
 /// Maximum size of a push, in bytes.
 pub const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;
 /// The header in which agents send the token of the registration.
 pub const PUSH_TOKEN: &str = "x-a2a-notification-token";
 
+/// The authentication scheme of the gateway's webhooks.
+const BEARER: &str = "Bearer";
 /// Maximum length of a validation token that is echoed, in characters.
 const MAX_ECHO: usize = 512;
 
@@ -151,10 +155,226 @@ pub fn validation_echo(query: &str) -> Option<String> {
     ((1..=MAX_ECHO).contains(&echo.len()) && echo.bytes().all(plain)).then(|| echo.into_owned())
 }
 
+/// The webhook for events of a task. Not printable: it contains secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PushConfig {
+    /// Id of the registration within the task; 0.1 has none.
+    pub id: Option<String>,
+    /// The URL.
+    pub url: String,
+    /// The token of each push, by which the receiver verifies it.
+    pub token: Option<String>,
+    /// The authentication of the sender.
+    pub authentication: Option<PushAuthentication>,
+}
+
+/// The authentication of a sender of pushes. Not printable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PushAuthentication {
+    /// The schemes to choose from; 1.0 has one, and uses the first.
+    pub schemes: Vec<String>,
+    /// The credentials for the scheme.
+    pub credentials: Option<String>,
+}
+
+/// A webhook with its task.
+pub(super) struct TaskPushNotificationConfig {
+    pub(super) task_id: Option<String>,
+    pub(super) config: PushConfig,
+}
+
+/// A push configuration of any version, by itself or around another.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct PushIn {
+    id: LenientString,
+    task_id: LenientString,
+    url: LenientString,
+    token: LenientString,
+    authentication: LenientObject<AuthenticationIn>,
+    push_notification_config: LenientObject<Box<PushIn>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AuthenticationIn {
+    scheme: LenientString,
+    schemes: LenientList<LenientString>,
+    credentials: LenientString,
+}
+
+impl PushIn {
+    /// Returns the webhook; nothing if it has no URL.
+    pub(super) fn config(self) -> Option<PushConfig> {
+        Some(PushConfig {
+            id: self.id.filled(),
+            url: self.url.filled()?,
+            token: self.token.filled(),
+            authentication: self.authentication.0.map(|given| PushAuthentication {
+                schemes: given
+                    .schemes
+                    .items()
+                    .chain([given.scheme])
+                    .filter_map(LenientString::filled)
+                    .collect(),
+                credentials: given.credentials.filled(),
+            }),
+        })
+    }
+
+    /// Returns the agent's id of the webhook, if it names one. In 0.1 its `id` is that of the task.
+    pub(super) fn webhook_id(self, dialect: Dialect) -> Option<String> {
+        let nested = self.push_notification_config.0.and_then(|config| config.id.filled());
+        match dialect {
+            Dialect::V0_1 => nested,
+            Dialect::V0_3 | Dialect::V1 => nested.or(self.id.filled()),
+        }
+    }
+
+    /// Returns the webhook and its task; nothing if it contains no webhook.
+    pub(super) fn registered(mut self) -> Option<TaskPushNotificationConfig> {
+        let Some(inner) = self.push_notification_config.0.take() else {
+            let task_id = std::mem::take(&mut self.task_id).filled();
+            return Some(TaskPushNotificationConfig { task_id, config: self.config()? });
+        };
+        Some(TaskPushNotificationConfig {
+            task_id: self.task_id.filled().or(self.id.filled()),
+            config: inner.config()?,
+        })
+    }
+}
+
+/// A webhook as part of another object.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PushOut<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    url: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authentication: Option<AuthenticationOut<'a>>,
+}
+
+#[derive(Serialize)]
+struct AuthenticationOut<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scheme: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schemes: Option<SchemesOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credentials: Option<&'a str>,
+}
+
+impl<'a> PushOut<'a> {
+    /// Encodes a client's webhook.
+    pub(super) fn new(config: &'a PushConfig, dialect: Dialect) -> Self {
+        let authentication = |given: &'a PushAuthentication| {
+            let credentials = given.credentials.as_deref();
+            AuthenticationOut::new(SchemesOut::Given(&given.schemes), credentials, dialect)
+        };
+        Self {
+            tenant: None,
+            task_id: None,
+            id: config.id.as_deref().filter(|_| dialect != Dialect::V0_1),
+            url: &config.url,
+            token: config.token.as_deref(),
+            authentication: config.authentication.as_ref().map(authentication),
+        }
+    }
+
+    /// Encodes a webhook of the gateway. 0.1 has one webhook per task, and so no id to distinguish
+    /// two.
+    pub(super) fn of_gateway(webhook: &PushNotificationConfig<'a>, dialect: Dialect) -> Self {
+        let PushNotificationConfig { id, url, token } = *webhook;
+        Self {
+            tenant: None,
+            task_id: None,
+            id: Some(id).filter(|_| dialect != Dialect::V0_1),
+            url,
+            token: Some(token),
+            authentication: Some(AuthenticationOut::new(SchemesOut::Bearer, Some(token), dialect)),
+        }
+    }
+}
+
+impl<'a> AuthenticationOut<'a> {
+    /// Encodes the schemes: 1.0 has one, and uses the first.
+    fn new(schemes: SchemesOut<'a>, credentials: Option<&'a str>, dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::V0_1 | Dialect::V0_3 => Self { scheme: None, schemes: Some(schemes), credentials },
+            Dialect::V1 => Self { scheme: schemes.first(), schemes: None, credentials },
+        }
+    }
+}
+
+/// The schemes to choose from.
+#[derive(Clone, Copy)]
+enum SchemesOut<'a> {
+    /// The scheme of the gateway's webhooks.
+    Bearer,
+    /// The schemes that a client registered.
+    Given(&'a [String]),
+}
+
+impl<'a> SchemesOut<'a> {
+    fn first(self) -> Option<&'a str> {
+        match self {
+            Self::Bearer => Some(BEARER),
+            Self::Given(schemes) => schemes.first().map(String::as_str),
+        }
+    }
+}
+
+impl Serialize for SchemesOut<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Bearer => [BEARER].serialize(serializer),
+            Self::Given(schemes) => schemes.serialize(serializer),
+        }
+    }
+}
+
+/// A webhook with its task: as a wrapper in older versions, as a member in 1.0.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum RegisteredOut<'a> {
+    Flat(PushOut<'a>),
+    #[serde(rename_all = "camelCase")]
+    Around {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        task_id: Option<&'a str>,
+        push_notification_config: PushOut<'a>,
+    },
+}
+
+impl<'a> RegisteredOut<'a> {
+    pub(super) fn new(
+        task_id: Option<&'a str>,
+        push: PushOut<'a>,
+        tenant: Option<&'a str>,
+        dialect: Dialect,
+    ) -> Self {
+        match dialect {
+            Dialect::V0_1 => Self::Around { id: task_id, task_id: None, push_notification_config: push },
+            Dialect::V0_3 => Self::Around { id: None, task_id, push_notification_config: push },
+            Dialect::V1 => Self::Flat(PushOut { tenant, task_id, ..push }),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJpYXQiOjF9.c2ln";
 

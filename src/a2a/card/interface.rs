@@ -1,12 +1,12 @@
 //! Chooses the interface of a card, and its dialect.
 //!
 //! The version is detected from the members of a card, because cards with members of several
-//! versions are common. If the card shows no version, `probe` asks the agent.
+//! versions are common. If the card shows no version, a probe asks the agent (see `dialect`).
 
 use http::Uri;
 
-use super::super::binding::{Binding, segment};
 use super::super::dialect::Dialect;
+use super::super::route::{Binding, segment};
 use super::super::sanitize::clean_line;
 use super::CardError;
 use super::wire::CardIn;

@@ -5,7 +5,6 @@
 //! and caching, the mapping of skills (see `bridge`).
 
 mod interface;
-mod schema;
 mod security;
 mod signature;
 mod wire;
@@ -19,9 +18,9 @@ pub use self::security::{ApiKeyLocation, SchemeKind, SecurityRequirement, Securi
 pub use self::signature::{CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature};
 use self::wire::CardIn;
 pub use self::wire::skill_id;
-use super::binding::PathSegmentError;
-use super::depth::{MAX_DEPTH, depth_within};
 use super::lenient::LenientObject;
+use super::lenient::{MAX_DEPTH, depth_within};
+use super::route::PathSegmentError;
 use super::sanitize::visible_json;
 
 /// Maximum size of a card, in bytes.

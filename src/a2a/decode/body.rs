@@ -1,4 +1,5 @@
-//! A result: a task, a message or an update, by itself or in a wrapper that names it.
+//! A result: a task, a message or an update, by itself or in a wrapper that names it; and the
+//! messages, the status and the artifacts in it.
 //!
 //! See also `part`, which reads the parts.
 
@@ -9,12 +10,12 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 
 use super::super::error::AgentError;
-use super::super::history::TaskHistory;
-use super::super::lenient::{LenientBool, LenientList, LenientObject, LenientString, absent, object};
-use super::super::model::{Artifact, Message, StreamResponse, Task};
-use super::part::{PartIn, parts};
-use super::pieces::{ArtifactIn, StatusIn, role, status};
-use super::refused::ErrorIn;
+use super::super::lenient::{
+    LenientBool, LenientInteger, LenientList, LenientObject, LenientString, absent, object,
+};
+use super::super::model::{Artifact, Message, Role, StreamResponse, Task, TaskHistory, TaskStatus};
+use super::ErrorIn;
+use super::part::{PartIn, StateIn, parts};
 
 /// All members of a task, a message or an event in any version.
 #[derive(Default)]
@@ -290,10 +291,144 @@ impl DecodedBody {
     }
 }
 
+/// A message within another object.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(in super::super) struct MessageIn {
+    message_id: LenientString,
+    role: LenientString,
+    parts: LenientList<PartIn>,
+    task_id: LenientString,
+    context_id: LenientString,
+    reference_task_ids: LenientList<LenientString>,
+    extensions: LenientList<LenientString>,
+    metadata: Option<Box<RawValue>>,
+}
+
+impl From<MessageIn> for Message {
+    fn from(message: MessageIn) -> Self {
+        Self {
+            message_id: message.message_id.filled(),
+            role: role(&message.role),
+            parts: parts(message.parts),
+            task_id: message.task_id.filled(),
+            context_id: message.context_id.filled(),
+            reference_task_ids: message
+                .reference_task_ids
+                .items()
+                .filter_map(LenientString::filled)
+                .collect(),
+            extensions: message.extensions.items().filter_map(LenientString::filled).collect(),
+            metadata: object(message.metadata),
+        }
+    }
+}
+
+impl MessageIn {
+    /// Returns the missing member of a client's message: messages of agents are read leniently,
+    /// clients get an error.
+    pub(in super::super) fn missing_member(&self, needs_id: bool) -> Option<&'static str> {
+        let role = self.role.0.as_deref().unwrap_or_default();
+        let known =
+            ["user", "agent", "ROLE_USER", "ROLE_AGENT"].iter().any(|word| role.eq_ignore_ascii_case(word));
+        match () {
+            () if !known => Some("message.role is missing"),
+            () if !self.parts.is_filled() => Some("message.parts is missing"),
+            () if needs_id && !self.message_id.is_filled() => Some("message.messageId is missing"),
+            () => None,
+        }
+    }
+}
+
+/// Returns the role; a message of an agent has the agent's role unless it declares another.
+pub(super) fn role(role: &LenientString) -> Role {
+    let user = |word: &str| word.eq_ignore_ascii_case("user") || word.eq_ignore_ascii_case("ROLE_USER");
+    if role.0.as_deref().is_some_and(user) { Role::User } else { Role::Agent }
+}
+
+/// A status.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StatusIn {
+    state: StateIn,
+    message: LenientObject<MessageIn>,
+    timestamp: LenientString,
+}
+
+/// Returns the status, if there is one.
+pub(super) fn status(status: LenientObject<StatusIn>) -> Option<TaskStatus> {
+    status.0.map(|status| TaskStatus {
+        state: status.state.0,
+        message: status.message.0.map(Message::from),
+        timestamp: status.timestamp.filled(),
+    })
+}
+
+/// An artifact, or a piece of one.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ArtifactIn {
+    artifact_id: LenientString,
+    name: LenientString,
+    description: LenientString,
+    parts: LenientList<PartIn>,
+    extensions: LenientList<LenientString>,
+    /// 0.1 has this member and those below here.
+    index: LenientInteger,
+    append: LenientBool,
+    last_chunk: LenientBool,
+    metadata: Option<Box<RawValue>>,
+}
+
+impl ArtifactIn {
+    pub(super) fn is_appended(&self) -> bool {
+        self.append.is_set()
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.last_chunk.is_set()
+    }
+}
+
+impl From<ArtifactIn> for Artifact {
+    fn from(artifact: ArtifactIn) -> Self {
+        let name = artifact.name.filled();
+        Self {
+            // 0.1 has no ids: there the index is the key, or else the name; the index is 0 by
+            // default.
+            artifact_id: artifact
+                .artifact_id
+                .filled()
+                .or_else(|| artifact.index.0.map(|index| index.to_string()))
+                .or_else(|| name.clone())
+                .unwrap_or_else(|| "0".to_owned()),
+            name,
+            description: artifact.description.filled(),
+            parts: parts(artifact.parts),
+            extensions: artifact.extensions.items().filter_map(LenientString::filled).collect(),
+            metadata: object(artifact.metadata),
+        }
+    }
+}
+
+impl TaskHistory {
+    /// Returns the messages, oldest first. Parses all of them on each call.
+    pub fn messages(&self) -> Vec<Message> {
+        let list = self.raw().and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let list: LenientList<LenientObject<MessageIn>> = list.unwrap_or_default();
+        list.items().filter_map(|message| message.0).map(Message::from).collect()
+    }
+
+    /// Returns the agent's last message, if there is one. Parses all messages on each call.
+    pub fn last_agent_message(&self) -> Option<Message> {
+        self.messages().into_iter().rfind(|message| message.role == Role::Agent)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::super::{Dialect, Message};
     use super::*;
-    use crate::a2a::{Dialect, Message};
 
     fn read(result: &str) -> StreamResponse {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);

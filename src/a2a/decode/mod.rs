@@ -2,27 +2,84 @@
 //! content.
 //!
 //! The dialects differ so little in responses (a wrapper or a `kind` or neither, the spelling of
-//! states, names of ids) that one reader accepts all of them, and mixtures of them. Out of scope:
-//! encoding (see `v0_1`, `v0_3`, `v1`, `binding`), the Agent Card (see `card`).
+//! states, names of ids) that one reader accepts all of them, and mixtures of them. One request per
+//! HTTP exchange, so the id of a response is ignored. Out of scope:
+//! encoding (see `encode`, `request`), the Agent Card (see `card`).
 
 mod body;
 mod part;
-mod pieces;
-mod refused;
-mod wrapped;
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed as _, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed as _, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::dialect::Dialect;
+use super::error::{AgentError, ErrorKind};
+use super::lenient::{LenientInteger, LenientList, LenientObject, LenientString, MAX_DEPTH, depth_within};
+use super::model::{StreamResponse, Task};
+use super::push::PushIn;
 
 pub(crate) use self::body::DecodedBody;
-pub(super) use self::pieces::MessageIn;
-use self::refused::ErrorIn;
-pub(super) use self::wrapped::take_descriptions;
-use super::depth::{MAX_DEPTH, depth_within};
-use super::dialect::Dialect;
-use super::error::AgentError;
-use super::lenient::LenientObject;
+pub(super) use body::MessageIn;
+pub(super) use part::take_descriptions;
+
+impl Dialect {
+    /// Decodes one JSON-RPC response object: the data of a stream's event, or the response to a
+    /// send.
+    ///
+    /// A response without a result, or with one of an unknown kind, is [`StreamResponse::Unknown`].
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`] if the agent rejected the request or the bytes are not such an object.
+    pub fn event(self, json: &[u8]) -> Result<StreamResponse, AgentError> {
+        result(json, self)?.map_or(Ok(StreamResponse::Unknown), |body| body.event())
+    }
+
+    /// Decodes the response to [`Dialect::set_push`]: the agent's id of the webhook, if it returns
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`] if the agent rejected the registration or did not respond.
+    pub fn webhook_id(self, json: &[u8]) -> Result<Option<String>, AgentError> {
+        result(json, self)?;
+        let LenientObject(answer) =
+            serde_json::from_slice::<LenientObject<PushResponse>>(json).map_err(not_json)?;
+        Ok(answer.and_then(|answer| answer.result.0).and_then(|result| result.webhook_id(self)))
+    }
+
+    /// Decodes the response to a request for a task, or to its cancellation.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`] if the agent rejected the request or the response contains no task.
+    pub fn task(self, json: &[u8]) -> Result<Task, AgentError> {
+        self.event(json).and_then(StreamResponse::into_task)
+    }
+}
+
+/// The response to the registration of a webhook, or to a request for one.
+#[derive(Deserialize)]
+pub(super) struct PushResponse {
+    #[serde(default)]
+    pub(super) result: LenientObject<PushIn>,
+}
+
+/// Decodes the output of [`task_json`](super::task_json), or any task of an agent.
+///
+/// # Errors
+///
+/// [`AgentError`] if it is no task.
+pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
+    // In the envelope that agents use, so that there is one reader.
+    let mut answer = Vec::with_capacity(json.len() + 16);
+    answer.extend_from_slice(br#"{"result":"#);
+    answer.extend_from_slice(json);
+    answer.push(b'}');
+    Dialect::V1.task(&answer)
+}
 
 /// Decodes a JSON-RPC response object and returns its result, if there is one.
 ///
@@ -134,4 +191,48 @@ enum ResponseMember {
     Error,
     #[serde(other)]
     Other,
+}
+
+/// The domain of known reasons.
+const DOMAIN: &str = "a2a-protocol.org";
+
+/// An error.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ErrorIn {
+    code: LenientInteger,
+    message: LenientString,
+    /// Details in JSON-RPC.
+    data: LenientList<LenientObject<ErrorDetail>>,
+    /// Details in HTTP+JSON.
+    details: LenientList<LenientObject<ErrorDetail>>,
+}
+
+/// `google.rpc.ErrorInfo`, or another detail.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ErrorDetail {
+    reason: LenientString,
+    domain: LenientString,
+}
+
+impl ErrorIn {
+    /// Returns the error of an agent in this dialect.
+    pub(super) fn refused(self, dialect: Dialect) -> AgentError {
+        let Some(code) = self.code.0 else { return AgentError::invalid_response("an error without a code") };
+        let kind = self.reason().unwrap_or_else(|| ErrorKind::of(code, dialect));
+        AgentError::from_code(kind, code, &self.message.0.unwrap_or_default())
+    }
+
+    /// Returns the error with this HTTP status, if it says more than the status.
+    pub(super) fn refused_with(self, status: u16) -> Option<AgentError> {
+        let kind = self.reason().or((status == 400).then_some(ErrorKind::InvalidParams))?;
+        Some(AgentError::from_code(kind, status.into(), &self.message.0.unwrap_or_default()))
+    }
+
+    fn reason(&self) -> Option<ErrorKind> {
+        let all = self.data.0.iter().chain(&self.details.0).flatten().filter_map(|detail| detail.0.as_ref());
+        let ours = all.filter(|detail| detail.domain.0.as_deref() == Some(DOMAIN));
+        ours.filter_map(|detail| detail.reason.0.as_deref()).find_map(ErrorKind::of_reason)
+    }
 }

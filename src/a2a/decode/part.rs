@@ -2,7 +2,8 @@
 //!
 //! A part is classified by its content: `kind` (0.2, 0.3), `type` (in place of it, from some
 //! agents), or neither (1.0). Unknown parts are kept unchanged. Base64 is not decoded, links are
-//! not fetched.
+//! not fetched. Data that travels in a part's metadata before 1.0 (data that is not an object,
+//! names and media types) is restored; the opposite is in `encode`.
 
 use std::fmt;
 
@@ -10,9 +11,10 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::super::dialect::Dialect;
+use super::super::encode::{WRAPPED, members};
 use super::super::lenient::{LenientList, LenientObject, LenientString};
 use super::super::model::{Part, PartBody, TaskState};
-use super::wrapped::unwrap_data;
 
 /// Returns the parts of a message or an artifact. Items that are not objects are skipped.
 pub(super) fn parts(list: LenientList<PartIn>) -> Vec<Part> {
@@ -278,5 +280,62 @@ impl<'de> Deserialize<'de> for StateIn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let LenientString(word) = LenientString::deserialize(deserializer)?;
         Ok(Self(word.as_deref().map_or(TaskState::Unknown, TaskState::from_wire)))
+    }
+}
+
+/// Moves the name and the media type of text and data back out of the metadata, where
+/// `encode` puts them.
+pub(in super::super) fn take_descriptions(parts: &mut [Part], from: Dialect) {
+    match from {
+        Dialect::V0_1 | Dialect::V0_3 => parts.iter_mut().for_each(take_description),
+        Dialect::V1 => {}
+    }
+}
+
+fn take_description(part: &mut Part) {
+    if !matches!(part.body, PartBody::Text(_) | PartBody::Data(_)) {
+        return;
+    }
+    let named = |raw: &&RawValue| raw.get().contains("\"filename\"") || raw.get().contains("\"mediaType\"");
+    let Some(metadata) = part.metadata.as_deref().filter(named) else { return };
+    let mut described = members(metadata);
+    for (name, slot) in [("filename", &mut part.filename), ("mediaType", &mut part.media_type)] {
+        let Some(at) = described.iter().position(|(member, _)| member == name) else { continue };
+        let text = described.get(at).and_then(|(_, raw)| serde_json::from_str::<String>(raw.get()).ok());
+        if let Some(text) = text.filter(|text| !text.is_empty() && slot.is_none()) {
+            *slot = Some(text);
+            described.remove(at);
+        }
+    }
+    let rest = (!described.is_empty()).then(|| to_raw_value(&AsObject(&described)));
+    part.metadata = rest.and_then(Result::ok);
+}
+
+/// Unwraps data that `encode` and the official SDK wrap because it is not an object.
+pub(super) fn unwrap_data(part: &mut Part) {
+    let PartBody::Data(data) = &part.body else { return };
+    let Some(metadata) = part.metadata.as_deref().filter(|raw| raw.get().contains(WRAPPED)) else { return };
+    let mut described = members(metadata);
+    let Some(marked) = described.iter().position(|(name, value)| name == WRAPPED && value.get() == "true")
+    else {
+        return;
+    };
+    described.remove(marked);
+    let wrapped = members(data);
+    let [(name, value)] = wrapped.as_slice() else { return };
+    if name != "value" {
+        return;
+    }
+    let rest = (!described.is_empty()).then(|| to_raw_value(&AsObject(&described)));
+    let value = PartBody::Data((*value).to_owned());
+    part.metadata = rest.and_then(Result::ok);
+    part.body = value;
+}
+
+struct AsObject<'a>(&'a [(String, &'a RawValue)]);
+
+impl Serialize for AsObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }

@@ -2,24 +2,21 @@
 //! §11).
 //!
 //! So a request to an agent that supports only HTTP+JSON takes the same path as any other. The
-//! gateway's own requests are in `a2a::binding`.
+//! gateway's own requests are in `a2a::binding`, the routes in `a2a::route`.
 
-use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::binding::{BoundRequest, HOOKS, PathSegmentError, percent_encoded, segment};
+use super::super::binding::BoundRequest;
 use super::super::card::AgentInterface;
 use super::super::decode;
 use super::super::dialect::Dialect;
+use super::super::error::RpcError;
 use super::super::error::{AgentError, ErrorKind};
-use super::decode_request::BadParams;
-use super::error::RpcError;
-use super::operation::Operation;
+use super::super::operation::Operation;
+use super::super::route::{PathSegmentError, percent_encoded, segment};
+use super::request::BadParams;
 use crate::jsonrpc::{Id, Object, Text, write_error};
-
-/// Path of the extended card in A2A 0.2, which has no method for it: below the agent's URL.
-pub const EXTENDED_CARD_OF_0_2: &str = "/agent/authenticatedExtendedCard";
 
 /// The params that go into paths and queries.
 #[derive(Default, Deserialize)]
@@ -77,48 +74,50 @@ impl AgentInterface {
     pub fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
         let given: RouteParams<'_> =
             serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
-        let named = |given: &'_ Option<Text<'_>>, missing| {
-            let named = given.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
-            named.map(str::to_owned).ok_or(BadParams(missing))
+        let param = |name: &str| {
+            let (given, missing) = match (name, operation) {
+                ("id", Operation::GetPush | Operation::DeletePush) => {
+                    (&given.id, "the id of the push configuration is missing")
+                }
+                ("id", _) => (&given.id, "the task's id is missing"),
+                _ => (&given.task_id, "the task's id is missing"),
+            };
+            given.as_ref().map(Text::as_str).filter(|id| !id.is_empty()).ok_or(BadParams(missing))
         };
-        let task = || named(&given.id, "the task's id is missing");
-        let of_hooks = |verb, what: &str| {
-            let task = named(&given.task_id, "the task's id is missing")?;
-            Ok::<_, BadParams>(self.about(verb, &task, &format!("{HOOKS}{what}"))?)
-        };
-        let hook = || {
-            let id = named(&given.id, "the id of the push configuration is missing")?;
-            Ok::<_, BadParams>(format!("/{}", segment(&id)?))
-        };
-        let whole = || params.as_bytes().to_vec();
-        let get = |route: &str| self.without_body(Method::GET, &format!("{route}{}", given.query()));
-        let with = |body: Vec<u8>, outgoing: BoundRequest| BoundRequest { body: body.into(), ..outgoing };
-        Ok(vec![match operation {
-            Operation::Send => self.post("/message:send", whole())?,
-            Operation::Stream => self.post("/message:stream", whole())?,
-            Operation::Get => self.about(Method::GET, &task()?, &given.query())?,
-            Operation::List => get("/tasks")?,
+        let mut request = match operation {
+            Operation::Subscribe => return Ok(self.http_subscribe(param("id")?)?),
+            Operation::Send | Operation::Stream | Operation::SetPush => {
+                self.http_request(operation, param, params.as_bytes().to_vec())?
+            }
             Operation::Cancel => {
                 let metadata = given.metadata.map(|metadata| format!("{{\"metadata\":{}}}", metadata.get()));
                 let body = metadata.unwrap_or_else(|| "{}".to_owned());
-                with(body.into_bytes(), self.cancel_task(&task()?)?)
+                self.http_request(operation, param, body.into_bytes())?
             }
-            Operation::Subscribe => return Ok(self.subscribe(&task()?)?),
+            Operation::Get
+            | Operation::List
+            | Operation::ListPush
+            | Operation::GetPush
+            | Operation::DeletePush
+            | Operation::ExtendedCard => self.http_request(operation, param, Vec::new())?,
+        };
+        match operation {
             Operation::SetPush => {
                 // The id is in the body here, and in the path of all later requests about it.
                 let hook = given.id.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
                 hook.map(segment).transpose()?;
-                with(whole(), of_hooks(Method::POST, "")?)
             }
-            Operation::ListPush => of_hooks(Method::GET, &given.query())?,
-            Operation::GetPush => of_hooks(Method::GET, &hook()?)?,
-            Operation::DeletePush => with(Vec::new(), of_hooks(Method::DELETE, &hook()?)?),
-            Operation::ExtendedCard => get("/extendedAgentCard")?,
-        }])
-    }
-
-    fn without_body(&self, verb: Method, route: &str) -> Result<BoundRequest, PathSegmentError> {
-        Ok(BoundRequest { verb, ..self.post(route, Vec::new())? })
+            Operation::Get | Operation::List | Operation::ListPush | Operation::ExtendedCard => {
+                given.add_query(&mut request.route);
+            }
+            Operation::Send
+            | Operation::Stream
+            | Operation::Cancel
+            | Operation::Subscribe
+            | Operation::GetPush
+            | Operation::DeletePush => {}
+        }
+        Ok(vec![request])
     }
 }
 
@@ -129,8 +128,8 @@ impl From<PathSegmentError> for BadParams {
 }
 
 impl RouteParams<'_> {
-    /// Encodes the other params as a query.
-    fn query(&self) -> String {
+    /// Adds the other params to a path, as its query.
+    fn add_query(&self, path: &mut String) {
         let each = [
             ("contextId", self.context_id),
             ("status", self.status),
@@ -140,16 +139,15 @@ impl RouteParams<'_> {
             ("statusTimestampAfter", self.status_timestamp_after),
             ("includeArtifacts", self.include_artifacts),
         ];
-        let mut query = String::new();
+        let mut separator = '?';
         for (name, value) in each.into_iter().filter_map(|(name, value)| Some((name, value?))) {
             let text = serde_json::from_str::<Text<'_>>(value.get());
             let text = text.as_ref().map_or(value.get(), Text::as_str);
-            query.push(if query.is_empty() { '?' } else { '&' });
-            query.push_str(name);
-            query.push('=');
-            query.extend(percent_encoded(text));
+            path.push(std::mem::replace(&mut separator, '&'));
+            path.push_str(name);
+            path.push('=');
+            path.extend(percent_encoded(text));
         }
-        query
     }
 }
 
@@ -201,7 +199,7 @@ fn failure(json: &str, error: &RawValue, status: u16) -> Option<RpcError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::binding::Binding;
+    use super::super::super::route::Binding;
     use super::*;
 
     fn interface(tenant: Option<&str>) -> AgentInterface {

@@ -7,16 +7,16 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::depth::{MAX_DEPTH, depth_within};
 use super::super::dialect::Dialect;
 use super::super::error::AgentError;
 use super::super::lenient::{LenientObject, LenientString};
+use super::super::lenient::{MAX_DEPTH, depth_within};
 use super::super::model::{StreamResponse, Task};
+use super::super::operation::Operation;
 use super::super::push::push_task_id;
-use super::decode_request::ClientRequest;
-use super::decode_response::AgentResponse;
-use super::encode_response::ResponseTranslator;
-use super::operation::Operation;
+use super::request::ClientRequest;
+use super::response::AgentResponse;
+use super::response::ResponseTranslator;
 
 /// The body of a push.
 pub struct PushPayload<'a> {

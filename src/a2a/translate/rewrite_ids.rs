@@ -4,7 +4,7 @@
 //! their members, and unknown members are not walked (`metadata`, `data`, the parts of anything). A
 //! duplicate member is replaced twice, and in parameters the spelling of protobuf (`task_id`)
 //! counts too, because servers accept either: no id is missed. Other versions are handled in
-//! `decode_request` and `decode_response`.
+//! `request` and `response`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,10 +13,10 @@ use std::ops::Range;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::super::depth::{MAX_DEPTH, depth_within};
 use super::super::dialect::Dialect;
 use super::super::lenient::absent;
-use super::operation::Operation;
+use super::super::lenient::{MAX_DEPTH, depth_within};
+use super::super::operation::Operation;
 use crate::jsonrpc::Text;
 
 /// The kind of an id.

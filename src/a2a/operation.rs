@@ -1,8 +1,8 @@
 //! The operations of A2A, and their names in each version.
 //!
-//! See also `decode_request`, which reads their parameters.
+//! Their routes in HTTP+JSON are in `route`; `translate` reads their parameters.
 
-use super::super::dialect::Dialect;
+use super::dialect::Dialect;
 
 /// An operation, independent of its name in a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,17 +1,21 @@
 //! A client's request in any version: decoded once, its ids replaced, and encoded for the agent.
 //!
-//! The tenant of a client is ignored: that of the agent is used. Encoding is in `encode_request`.
+//! The tenant of a client is ignored: that of the agent is used. 0.2 and 0.3 cannot express "no
+//! history": there one message is requested, and dropped from the response (see `response`).
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::decode::{MessageIn, take_descriptions};
-use super::super::depth::{MAX_DEPTH, depth_within};
 use super::super::dialect::Dialect;
-use super::super::lenient::{LenientBool, LenientInteger, LenientList, LenientObject, LenientString, object};
+use super::super::encode::MessageOut;
+use super::super::lenient::{
+    LenientBool, LenientInteger, LenientList, LenientObject, LenientString, MAX_DEPTH, depth_within, object,
+};
 use super::super::model::Message;
-use super::operation::Operation;
-use super::push_config::{PushConfig, PushIn};
+use super::super::operation::Operation;
+use super::super::push::{PushConfig, PushIn, PushOut, RegisteredOut};
+use super::super::request::V0_1_HISTORY_LENGTH;
 use super::rewrite_ids::IdKind;
 
 /// A client's request to an agent.
@@ -246,4 +250,209 @@ fn push(from: Dialect, given: ParamsIn) -> Result<RequestParams, BadParams> {
         Dialect::V1 => (given.task_id, given.id),
     };
     Ok(RequestParams::Push { task_id: task_id(task)?, config_id: config.filled() })
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ParamsOut<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    push_notification_config_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<MessageOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration: Option<ConfigurationOut<'a>>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    accepted_output_modes: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history_length: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    push_notification: Option<PushOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ConfigurationOut<'a> {
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    accepted_output_modes: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocking: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    return_immediately: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history_length: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    push_notification_config: Option<PushOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_push_notification_config: Option<PushOut<'a>>,
+}
+
+impl ConfigurationOut<'_> {
+    fn is_empty(&self) -> bool {
+        self.accepted_output_modes.is_empty()
+            && self.blocking.is_none()
+            && self.return_immediately.is_none()
+            && self.history_length.is_none()
+            && self.push_notification_config.is_none()
+            && self.task_push_notification_config.is_none()
+    }
+}
+
+impl ClientRequest {
+    /// Encodes the parameters in the agent's version. The tenant is the agent's; only 1.0 has one.
+    pub fn write(&self, to: Dialect, tenant: Option<&str>) -> Vec<u8> {
+        let tenant = tenant.filter(|tenant| !tenant.is_empty() && to == Dialect::V1);
+        let written = match &self.asked {
+            RequestParams::Say(said) => serde_json::to_vec(&self.send_message(said, to, tenant)),
+            RequestParams::Task(task_id) => serde_json::to_vec(&self.task_params(task_id, to, tenant)),
+            RequestParams::SetPush { task_id, config } => {
+                serde_json::to_vec(&RegisteredOut::new(Some(task_id), PushOut::new(config, to), tenant, to))
+            }
+            RequestParams::Push { task_id, config_id } => {
+                let (task_id, config_id) = (Some(task_id.as_str()), config_id.as_deref());
+                serde_json::to_vec(&match to {
+                    Dialect::V0_1 => ParamsOut { id: task_id, ..ParamsOut::default() },
+                    Dialect::V0_3 => {
+                        let push_notification_config_id = config_id;
+                        ParamsOut { id: task_id, push_notification_config_id, ..ParamsOut::default() }
+                    }
+                    Dialect::V1 => ParamsOut { tenant, task_id, id: config_id, ..ParamsOut::default() },
+                })
+            }
+            RequestParams::Nothing => serde_json::to_vec(&ParamsOut { tenant, ..ParamsOut::default() }),
+        };
+        // Writing to memory does not fail, and neither does text or JSON that was read before.
+        written.unwrap_or_default()
+    }
+
+    fn history_length(&self, to: Dialect) -> Option<u32> {
+        match (to, self.history) {
+            (Dialect::V0_1, None) => Some(V0_1_HISTORY_LENGTH.into()),
+            (Dialect::V0_1, Some(0)) | (Dialect::V0_3 | Dialect::V1, None) => None,
+            (Dialect::V0_3, Some(0)) => Some(1),
+            (_, Some(length)) => Some(length),
+        }
+    }
+
+    fn task_params<'a>(&'a self, task_id: &'a str, to: Dialect, tenant: Option<&'a str>) -> ParamsOut<'a> {
+        // A server of 1.0 rejects unknown members: only a cancellation has metadata there.
+        let described = to != Dialect::V1 || self.operation == Operation::Cancel;
+        ParamsOut {
+            tenant,
+            id: Some(task_id),
+            history_length: self.history_length(to).filter(|_| self.operation == Operation::Get),
+            metadata: self.metadata.as_deref().filter(|_| described),
+            ..ParamsOut::default()
+        }
+    }
+
+    fn send_message<'a>(
+        &'a self,
+        said: &'a SendMessageRequest,
+        to: Dialect,
+        tenant: Option<&'a str>,
+    ) -> ParamsOut<'a> {
+        let mut params = ParamsOut {
+            tenant,
+            message: Some(MessageOut::for_sending(&said.message, to)),
+            metadata: self.metadata.as_deref(),
+            ..ParamsOut::default()
+        };
+        let history_length = self.history_length(to);
+        let push = said.push.as_ref().map(|push| PushOut::new(push, to));
+        let common = ConfigurationOut {
+            accepted_output_modes: &said.modes,
+            history_length,
+            ..ConfigurationOut::default()
+        };
+        let configuration = match to {
+            Dialect::V0_1 => {
+                params.id = said.message.task_id.as_deref();
+                params.session_id = said.message.context_id.as_deref();
+                params.accepted_output_modes = &said.modes;
+                params.history_length = history_length;
+                params.push_notification = push;
+                return params;
+            }
+            Dialect::V0_3 => {
+                let blocking = (self.operation == Operation::Send).then_some(!said.at_once);
+                ConfigurationOut { blocking, push_notification_config: push, ..common }
+            }
+            Dialect::V1 => {
+                let return_immediately = said.at_once.then_some(true);
+                ConfigurationOut { return_immediately, task_push_notification_config: push, ..common }
+            }
+        };
+        params.configuration = (!configuration.is_empty()).then_some(configuration);
+        params
+    }
+}
+
+/// A JSON-RPC request, or the body of an HTTP+JSON request.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RequestOrParams {
+    params: LenientObject<MessageParams>,
+    message: LenientObject<MessageIds>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MessageParams {
+    message: LenientObject<MessageIds>,
+    /// Used in 0.1.
+    session_id: LenientString,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MessageIds {
+    context_id: LenientString,
+}
+
+/// Returns the id of the conversation of the message in a request. An unreadable request has none.
+pub fn context_of(request: &[u8]) -> Option<String> {
+    if !depth_within(request, MAX_DEPTH) {
+        return None;
+    }
+    let RequestOrParams { params, message } =
+        serde_json::from_slice::<LenientObject<RequestOrParams>>(request).ok()?.0?;
+    let MessageParams { message: inside, session_id } = params.0.unwrap_or_default();
+    let said = inside.0.or(message.0).and_then(|said| said.context_id.filled());
+    said.or(session_id.filled())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_and_binding_has_its_place_for_the_conversation() {
+        for (request, context) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"message":{"contextId":"c"}}}"#, Some("c")),
+            (
+                r#"{"method":"tasks/send","params":{"id":"t","sessionId":"s","message":{"parts":[]}}}"#,
+                Some("s"),
+            ),
+            (r#"{"message":{"contextId":"c"},"configuration":{}}"#, Some("c")),
+            (r#"{"params":{"message":{"contextId":""}}}"#, None),
+            (r#"{"params":{"message":{"contextId":7}}}"#, None),
+            (r#"{"params":[],"message":"c"}"#, None),
+            ("[]", None),
+            ("<html>", None),
+        ] {
+            assert_eq!(context_of(request.as_bytes()).as_deref(), context, "{request}");
+        }
+        let deep = format!("{{\"params\":{}{}}}", "[".repeat(999), "]".repeat(999));
+        assert_eq!(context_of(deep.as_bytes()), None);
+    }
 }
