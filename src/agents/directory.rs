@@ -23,8 +23,8 @@ use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
 use crate::auth::{AgentTokens, Credentials, SubjectToken};
 use crate::config::{self, AllowList, CardSource, Protocol, Settings};
 use crate::sync::lock;
+use crate::telemetry::metrics::OutboundMetrics;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
-use crate::telemetry::outbound::OutboundMetrics;
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
 /// The maximum number of interfaces of a card that are used besides the first.

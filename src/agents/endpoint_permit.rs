@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::breaker::{Breaker, BreakerPermit, Transition};
 use super::endpoints::Endpoints;
-use crate::telemetry::endpoints::EndpointMetrics;
+use crate::telemetry::metrics::EndpointMetrics;
 use crate::transport::TransportError;
 
 /// One endpoint, or the address of a single method.

@@ -16,7 +16,7 @@ use super::route::Route;
 use crate::auth::{Caller, CertificateFacts, Denied, PresentedCredentials, SubjectToken};
 use crate::config::{Require, Secret};
 use crate::fault::Fault;
-use crate::telemetry::audit_log;
+use crate::telemetry::access_log;
 
 impl Inner {
     /// Authenticates the caller of a request, by the mechanisms in `require`.
@@ -51,7 +51,7 @@ impl Inner {
         let shown =
             PresentedCredentials { certificate, api_key, bearer, endpoint, may_cost: may_cost.is_ok() };
         self.authenticator.authenticate(require, &shown).await.map_err(|denied| {
-            audit_log::not_admitted(http.client_addr(), denial_reason(denied));
+            access_log::not_admitted(http.client_addr(), denial_reason(denied));
             let at = ChallengeContext { settings: &self.settings, endpoint };
             if denied == Denied::Bad {
                 // Only failures are limited: credentials already known to be valid pass from any

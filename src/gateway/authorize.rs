@@ -16,7 +16,7 @@ use crate::bridge::catalogue::ToolRef;
 use crate::bridge::task_tools::TaskTool;
 use crate::fault::Fault;
 use crate::mcp::{Era, Method};
-use crate::telemetry::audit_log;
+use crate::telemetry::access_log;
 
 impl Inner {
     /// Returns true if the agent exists for this caller. A caller that needs more scopes gets a
@@ -286,7 +286,7 @@ impl Inner {
             PolicyDecision::Refused(rule) => (false, rule),
             PolicyDecision::ScopesNeeded(rule, _) => (false, Some(rule)),
         };
-        let decision = audit_log::AuditDecision {
+        let decision = access_log::AuditDecision {
             caller: caller.name(),
             method: wanted.method,
             agent: wanted.agent,

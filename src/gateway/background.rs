@@ -20,7 +20,7 @@ use crate::mcp::tools::TaskSupport;
 use crate::sync::lock;
 use crate::tasks::Timestamp;
 use crate::tasks::store::{Store, StoreProblem};
-use crate::telemetry::tasks::TaskCounts;
+use crate::telemetry::metrics::TaskCounts;
 
 /// Interval of the sweep of idle connections and sessions.
 const SWEEP: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::response::ClientGone;
 use crate::config;
 use crate::fault::Fault;
-use crate::telemetry::endpoints::QueueMetrics;
+use crate::telemetry::metrics::QueueMetrics;
 
 /// Permits of one agent, and the queue for them.
 pub(super) struct AgentQueue {

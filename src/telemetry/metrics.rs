@@ -5,7 +5,7 @@
 //! once per agent, not per request. See also `tasks`.
 
 use std::array;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use prometheus::core::Collector;
@@ -14,13 +14,9 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-use super::buffer::dropped_lines;
-use super::credentials::CredentialMetrics;
-use super::endpoints::LoadBalancerMetrics;
-use super::label::{Method, Outcome, Push, Refresh, Refusal};
-use super::outbound::OutboundMetrics;
-use super::tasks::TaskMetrics;
-use super::tls::TlsMetrics;
+use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
+use super::log::dropped_lines;
+use crate::sync::lock;
 
 /// The agent label of requests that no agent serves, such as `initialize`.
 const NO_AGENT: &str = "";
@@ -70,7 +66,7 @@ impl MetricName {
     }
 }
 
-pub(super) fn opts(name: &str, help: &str) -> Opts {
+fn opts(name: &str, help: &str) -> Opts {
     Opts::new(format!("mcp_a2a_gateway_{name}"), help)
 }
 
@@ -91,8 +87,8 @@ pub struct Metrics {
     held_bytes: IntGauge,
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
-    pub(super) balance: LoadBalancerMetrics,
-    pub(super) credentials: CredentialMetrics,
+    balance: LoadBalancerMetrics,
+    credentials: CredentialMetrics,
     /// The metrics of addresses that are not called.
     pub outbound: OutboundMetrics,
     /// The metrics of tasks.
@@ -323,10 +319,352 @@ pub(super) fn register<C: Collector + Clone + 'static>(
     Ok(metric)
 }
 
+/// The numbers of tasks at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Tasks in the map.
+    pub tasks: usize,
+    /// The approximate number of bytes that they take there.
+    pub bytes: usize,
+    /// Tasks that are polled in turn.
+    pub polled: usize,
+    /// Evicted for others since the previous counts.
+    pub evicted: u64,
+    /// Transactions of the store that failed, since the start.
+    pub store_failures: u64,
+    /// True if the store's disk accepts no writes now.
+    pub is_store_failing: bool,
+}
+
+/// The metrics of tasks.
+#[derive(Debug)]
+pub struct TaskMetrics {
+    tasks: IntGauge,
+    bytes: IntGauge,
+    polled: IntGauge,
+    evicted: IntCounter,
+    store_failures: IntCounter,
+    store_failing: IntGauge,
+    asked: [IntCounter; Asked::ALL.len()],
+    answers: IntCounter,
+    reattachments: IntCounterVec,
+    stalled: IntCounterVec,
+}
+
+impl TaskMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauge = |name, help| register(registry, IntGauge::with_opts(opts(name, help))?);
+        let counter = |name, help| register(registry, IntCounter::with_opts(opts(name, help))?);
+        let counters =
+            |name, help, label| register(registry, IntCounterVec::new(opts(name, help), &[label])?);
+        let asked = counters("questions_total", "Questions of agents, put to clients, by form.", "form")?;
+        Ok(Self {
+            tasks: gauge("tasks", "Tasks in the map.")?,
+            bytes: gauge("task_bytes", "About how many bytes the tasks in the map take.")?,
+            polled: gauge("polled_tasks", "Tasks that are polled in turn.")?,
+            evicted: counter(
+                "tasks_evicted_total",
+                "Tasks that left the map before their time, to make room.",
+            )?,
+            store_failures: counter(
+                "task_store_failures_total",
+                "Times that tasks could not be written to tasks.data_dir.",
+            )?,
+            store_failing: gauge("task_store_failing", "1 while tasks cannot be written to tasks.data_dir.")?,
+            asked: Asked::ALL.map(|form| asked.with_label_values(&[form.label()])),
+            answers: counter("answers_total", "Answers of users, passed on to agents.")?,
+            reattachments: counters(
+                "reattachments_total",
+                "Streams of tasks that broke off, so that the agent was asked how the task stands.",
+                "agent",
+            )?,
+            stalled: counters(
+                "tasks_stalled_total",
+                "Tasks whose agent ended the stream and not the task, and that did not change for streams.stalled_after.",
+                "agent",
+            )?,
+        })
+    }
+
+    /// Sets the gauges of tasks.
+    pub fn set(&self, census: TaskCounts) {
+        let shown = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.tasks.set(shown(census.tasks));
+        self.bytes.set(shown(census.bytes));
+        self.polled.set(shown(census.polled));
+        self.evicted.inc_by(census.evicted);
+        self.store_failures.inc_by(census.store_failures.saturating_sub(self.store_failures.get()));
+        self.store_failing.set(i64::from(census.is_store_failing));
+    }
+
+    /// Counts a question that was sent to a client.
+    pub fn asked(&self, form: Asked) {
+        if let Some(counter) = self.asked.get(form as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts an answer that is sent to the agent.
+    pub fn answered(&self) {
+        self.answers.inc();
+    }
+
+    pub(super) fn reattached(&self, agent: &str) {
+        self.reattachments.with_label_values(&[agent]).inc();
+    }
+
+    pub(super) fn stalled(&self, agent: &str) {
+        self.stalled.with_label_values(&[agent]).inc();
+    }
+}
+
+/// Seconds that a call waited.
+const QUEUE_WAIT_BUCKETS: [f64; 8] = [0.001, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0];
+
+/// The metrics of all endpoints.
+struct LoadBalancerMetrics {
+    up: IntGaugeVec,
+    requests: IntCounterVec,
+    failures: IntCounterVec,
+    ejections: IntCounterVec,
+    probes: IntCounterVec,
+    queued: IntGaugeVec,
+    waits: HistogramVec,
+}
+
+/// The metrics of one endpoint.
+pub struct EndpointMetrics {
+    /// 1; 0 while its breaker is open.
+    pub up: IntGauge,
+    /// Requests sent to it.
+    pub requests: IntCounter,
+    /// Requests that failed in a way that counts against it.
+    pub failures: IntCounter,
+    /// The number of times its breaker opened.
+    pub ejections: IntCounter,
+    /// Requests that probe if it is back.
+    pub probes: IntCounter,
+}
+
+/// The metrics of the calls that wait for one agent.
+pub struct QueueMetrics {
+    queued: IntGauge,
+    waits: Histogram,
+}
+
+impl LoadBalancerMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let labels = &["agent", "endpoint"];
+        let counters = |name, help| register(registry, IntCounterVec::new(opts(name, help), labels)?);
+        let waits = opts("queue_wait_seconds", "Time that a call waited for its agent, whatever came of it.");
+        Ok(Self {
+            up: register(
+                registry,
+                IntGaugeVec::new(opts("endpoint_up", "0 while an endpoint is left alone."), labels)?,
+            )?,
+            requests: counters("endpoint_requests_total", "Requests to an endpoint.")?,
+            failures: counters("endpoint_failures_total", "Requests that count against an endpoint.")?,
+            ejections: counters(
+                "endpoint_ejections_total",
+                "Times that an endpoint began to be left alone.",
+            )?,
+            probes: counters("endpoint_probes_total", "Requests that showed whether an endpoint is back.")?,
+            queued: register(
+                registry,
+                IntGaugeVec::new(opts("queued_calls", "Calls that wait for an agent."), &["agent"])?,
+            )?,
+            waits: register(
+                registry,
+                HistogramVec::new(
+                    HistogramOpts { common_opts: waits, buckets: QUEUE_WAIT_BUCKETS.to_vec() },
+                    &["agent"],
+                )?,
+            )?,
+        })
+    }
+}
+
+impl AgentMetrics {
+    /// Returns the metrics of one of its endpoints, resolved.
+    #[must_use]
+    pub fn endpoint(&self, endpoint: &str) -> EndpointMetrics {
+        let (all, labels) = (&self.all.balance, [self.name.as_str(), endpoint]);
+        let up = all.up.with_label_values(&labels);
+        up.set(1);
+        EndpointMetrics {
+            up,
+            requests: all.requests.with_label_values(&labels),
+            failures: all.failures.with_label_values(&labels),
+            ejections: all.ejections.with_label_values(&labels),
+            probes: all.probes.with_label_values(&labels),
+        }
+    }
+
+    /// Returns the metrics of the calls that wait for it, resolved.
+    #[must_use]
+    pub fn queue(&self) -> QueueMetrics {
+        let (all, labels) = (&self.all.balance, [self.name.as_str()]);
+        QueueMetrics {
+            queued: all.queued.with_label_values(&labels),
+            waits: all.waits.with_label_values(&labels),
+        }
+    }
+}
+
+impl QueueMetrics {
+    /// Counts a call that waits.
+    pub fn enter(&self) {
+        self.queued.inc();
+    }
+
+    /// Counts that it waits no longer.
+    pub fn leave(&self, waited: Duration) {
+        self.queued.dec();
+        self.waits.observe(waited.as_secs_f64());
+    }
+}
+
+/// The metrics of agents' credentials.
+#[derive(Debug)]
+struct CredentialMetrics {
+    tokens: IntCounterVec,
+    reloads: IntCounterVec,
+}
+
+impl CredentialMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counters =
+            |name, help| register(registry, IntCounterVec::new(opts(name, help), &["agent", "outcome"])?);
+        Ok(Self {
+            tokens: counters(
+                "tokens_total",
+                "Tokens for agents: fetched, not to be had, refused by the agent.",
+            )?,
+            reloads: counters(
+                "credential_reloads_total",
+                "Changes of files that hold agents' credentials, by what came of them.",
+            )?,
+        })
+    }
+}
+
+impl AgentMetrics {
+    /// Counts the outcome of a token.
+    pub fn token(&self, outcome: Token) {
+        self.all.credentials.tokens.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
+    }
+
+    /// Counts a change of a file that holds credentials.
+    pub fn reload(&self, outcome: Reload) {
+        self.all.credentials.reloads.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
+    }
+}
+
+/// The metrics of refused addresses. Clones count together.
+#[derive(Debug, Clone)]
+pub struct OutboundMetrics {
+    refused: IntCounterVec,
+}
+
+impl OutboundMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let opts = opts(
+            "outbound_refused_total",
+            "Places that the gateway was sent to and did not call, by reason.",
+        );
+        Ok(Self { refused: register(registry, IntCounterVec::new(opts, &["reason"])?)? })
+    }
+
+    /// Counts a refused address. The reason is a label of the gateway's own, never a peer's text.
+    pub fn refused(&self, reason: &'static str) {
+        self.refused.with_label_values(&[reason]).inc();
+    }
+}
+
+/// The metrics of TLS of one gateway.
+pub struct TlsMetrics {
+    handshakes: IntCounterVec,
+    reloads: IntCounterVec,
+    ends: IntGaugeVec,
+}
+
+/// An expiry: its kind, its name, and its time in seconds since 1970.
+pub type Expiry = (&'static str, String, i64);
+
+/// The metrics of one listener, resolved.
+pub struct ListenerMetrics {
+    listener: String,
+    handshakes: [IntCounter; Handshake::ALL.len()],
+    reloads: [IntCounter; Reload::ALL.len()],
+    ends: IntGaugeVec,
+    shown: Mutex<Vec<Expiry>>,
+}
+
+impl TlsMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let handshakes = opts("tls_handshakes_total", "TLS handshakes with clients, by how they ended.");
+        let reloads = opts("tls_reloads_total", "Certificates and lists read again, by what became of them.");
+        let ends = opts(
+            "tls_expiry_timestamp_seconds",
+            "When certificates, authorities of clients and revocation lists end.",
+        );
+        Ok(Self {
+            handshakes: register(registry, IntCounterVec::new(handshakes, &["listener", "outcome"])?)?,
+            reloads: register(registry, IntCounterVec::new(reloads, &["listener", "outcome"])?)?,
+            ends: register(registry, IntGaugeVec::new(ends, &["listener", "kind", "name"])?)?,
+        })
+    }
+
+    /// Returns the metrics of the listener at this address. Keep it as long as the listener.
+    #[must_use]
+    pub fn listener(&self, address: &str) -> Arc<ListenerMetrics> {
+        Arc::new(ListenerMetrics {
+            listener: address.to_owned(),
+            handshakes: Handshake::ALL
+                .map(|outcome| self.handshakes.with_label_values(&[address, outcome.label()])),
+            reloads: Reload::ALL.map(|outcome| self.reloads.with_label_values(&[address, outcome.label()])),
+            ends: self.ends.clone(),
+            shown: Mutex::default(),
+        })
+    }
+}
+
+impl ListenerMetrics {
+    /// Counts a handshake.
+    pub fn handshake(&self, outcome: Handshake) {
+        if let Some(counter) = self.handshakes.get(outcome as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts a reload of the files.
+    pub fn reload(&self, outcome: Reload) {
+        if let Some(counter) = self.reloads.get(outcome as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Sets the expiries of all that the listener uses, and removes those of the past.
+    pub fn set_expiries(&self, ends: Vec<Expiry>) {
+        let mut shown = lock(&self.shown);
+        for (kind, name, _) in shown.iter() {
+            // Fails only for a name that existed twice.
+            drop(self.ends.remove_label_values(&[&self.listener, *kind, name]));
+        }
+        for (kind, name, seconds) in &ends {
+            let gauge = self.ends.with_label_values(&[&self.listener, *kind, name]);
+            // Of two with one name the first to expire is set.
+            let first = if gauge.get() == 0 { *seconds } else { gauge.get().min(*seconds) };
+            gauge.set(first);
+        }
+        *shown = ends;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::label::Asked;
-    use super::super::tasks::TaskCounts;
+    use super::super::metrics::Metrics;
     use super::*;
 
     fn text(metrics: &Metrics) -> String {
@@ -424,5 +762,25 @@ mod tests {
         metrics.agent("weather").up(false);
         ["weather", "never there"].iter().for_each(|name| metrics.forget_agent(name));
         assert!(!text(&metrics).contains("agent_up{"));
+    }
+
+    #[test]
+    fn what_is_no_longer_used_is_no_longer_shown() {
+        let metrics = Metrics::new().unwrap();
+        let listener = metrics.tls.listener("127.0.0.1:8443");
+        listener.handshake(Handshake::Revoked);
+        listener.reload(Reload::Refused);
+        listener.set_expiries(vec![("certificate", "old".into(), 5), ("ca", "CN=a".into(), 9)]);
+        listener.set_expiries(vec![("certificate", "new".into(), 8), ("certificate", "new".into(), 7)]);
+        let text = String::from_utf8(metrics.render()).unwrap();
+        for line in [
+            r#"mcp_a2a_gateway_tls_handshakes_total{listener="127.0.0.1:8443",outcome="revoked"} 1"#,
+            r#"mcp_a2a_gateway_tls_handshakes_total{listener="127.0.0.1:8443",outcome="ok"} 0"#,
+            r#"mcp_a2a_gateway_tls_reloads_total{listener="127.0.0.1:8443",outcome="refused"} 1"#,
+            r#"mcp_a2a_gateway_tls_expiry_timestamp_seconds{kind="certificate",listener="127.0.0.1:8443",name="new"} 7"#,
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains(r#"name="old""#) && !text.contains("CN=a"), "{text}");
     }
 }

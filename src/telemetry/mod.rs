@@ -4,14 +4,7 @@
 //! listener that serves metrics.
 
 pub mod access_log;
-pub mod audit_log;
-mod buffer;
-mod credentials;
-pub mod endpoints;
 pub mod label;
 pub mod log;
 pub mod metrics;
-pub mod outbound;
-pub mod tasks;
-pub mod tls;
 pub mod visible;
