@@ -162,7 +162,7 @@ impl Drop for AddressPermit<'_> {
 
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for ConnectionLimit<A> {
-    // Not an `async fn`, as in `header_timeout`: each connection would poll through a larger
+    // Not an `async fn`, as in `header`: each connection would poll through a larger
     // future.
     fn process_new<'life0, 'life1, 'async_trait>(
         self: &'life0 Arc<Self>,

@@ -3,9 +3,7 @@
 //! Out of scope: responses (see `gateway`), certificates (see `tls`).
 
 mod connection_limit;
-pub(crate) mod ending;
 mod header;
-mod header_timeout;
 mod shutdown;
 mod upgrade;
 
@@ -17,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use connection_limit::{ConnectionLimit, ConnectionLimits};
+use header::{ConnectionMarker, HeaderLimit, HeaderTimeout};
 use pingora::apps::HttpServerOptions;
 use pingora::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora::protocols::TcpKeepalive;
@@ -29,6 +29,8 @@ use pingora::services::ServiceHandle;
 use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
+use shutdown::{DrainSignal, YieldingService};
+use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
 use crate::config::{self, Listener, RequireRule, Settings, Shutdown};
@@ -37,13 +39,7 @@ use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
-
-use connection_limit::{ConnectionLimit, ConnectionLimits};
-use ending::{ListenerShutdown, YieldingService};
-use header::HeaderLimit;
-use header_timeout::{ConnectionMarker, HeaderTimeout};
-use shutdown::DrainSignal;
-use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
+pub(crate) use shutdown::ListenerShutdown;
 
 /// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
 /// connection and gain nothing.

@@ -1,6 +1,15 @@
-//! The TLS handshake before a listener's application: with a timeout, counted, and with a cause if
-//! it fails.
+//! The TLS handshake before a listener's application: on threads of its own, with a timeout,
+//! counted, and with a cause if it fails.
+//!
+//! Any client can cause a handshake, and the CPU time of its signatures, before it is
+//! authenticated. On threads of their own, handshakes do not delay the requests that the threads of
+//! a listener serve, and no more of them compute at a time than there are threads; the others wait
+//! for their turn, within `limits.header_read`.
+//!
+//! The cause is one of a closed set. Pingora gives the error of rustls as text only; the tests
+//! compare the texts here with the errors themselves.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,14 +21,14 @@ use pingora::protocols::tls::server::handshake_with_callback;
 use pingora::protocols::{ALPN, GetSocketDigest as _, Peek as _, Stream};
 use pingora::server::ShutdownWatch;
 use pingora::time::timeout;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
 use tracing::{debug, info};
 
 use super::expiring_stream::ExpiringStream;
-use super::handshake_error::cause;
 use super::listener::TlsListener;
-use super::threads::HandshakeThreads;
 use crate::auth::{self, network};
-use crate::server::ending::ListenerShutdown;
+use crate::server::ListenerShutdown;
 use crate::telemetry::label::Handshake;
 
 /// An application behind TLS. Belongs on a listener that Pingora takes for plain TCP.
@@ -160,4 +169,136 @@ async fn handshake(
         Some(certificate) => Box::new(ExpiringStream::new(stream, Arc::clone(certificate))),
         None => Box::new(stream),
     })
+}
+
+/// Runs handshakes. One for all listeners.
+pub struct HandshakeThreads {
+    /// Always there until this is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl HandshakeThreads {
+    /// Starts this many threads.
+    ///
+    /// # Errors
+    ///
+    /// The error of the operating system.
+    pub fn start(threads: usize) -> io::Result<Self> {
+        // Sockets stay with the driver of the threads that accepted them, and timers with
+        // Pingora's.
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(threads.max(1)).thread_name("handshakes").build()?;
+        Ok(Self { runtime: Some(runtime) })
+    }
+
+    /// Runs one handshake to its end, or until the returned future is dropped. `None`: it panicked.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        handshake: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let mut running = JoinSet::new();
+        running.spawn_on(handshake, self.runtime.as_ref()?.handle());
+        running.join_next().await.and_then(Result::ok)
+    }
+}
+
+impl Drop for HandshakeThreads {
+    fn drop(&mut self) {
+        // Dropping a runtime waits for its threads, which panics on a thread of another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Returns the cause in the text of a handshake's error.
+pub(super) fn cause(text: &str) -> Handshake {
+    // In the order of search: texts about certificates before general ones.
+    const WORDS: [(&str, Handshake); 21] = [
+        ("peer sent no certificates", Handshake::NoCertificate),
+        ("revocation list expired", Handshake::RevocationUnknown),
+        ("ExpiredRevocationList", Handshake::RevocationUnknown),
+        ("UnknownRevocationStatus", Handshake::RevocationUnknown),
+        ("certificate: UnknownIssuer", Handshake::UnknownIssuer),
+        ("certificate: BadSignature", Handshake::UnknownIssuer),
+        ("certificate: certificate expired", Handshake::Expired),
+        ("certificate: Expired", Handshake::Expired),
+        ("certificate not valid yet", Handshake::NotYetValid),
+        ("certificate: NotValidYet", Handshake::NotYetValid),
+        ("certificate: Revoked", Handshake::Revoked),
+        ("certificate: InvalidPurpose", Handshake::WrongUsage),
+        ("does not allow extended key usage", Handshake::WrongUsage),
+        ("ChainTooLarge", Handshake::ChainTooLarge),
+        ("invalid peer certificate", Handshake::BadCertificate),
+        ("invalid certificate revocation list", Handshake::RevocationUnknown),
+        ("peer is incompatible", Handshake::NothingInCommon),
+        ("peer doesn't support any known protocol", Handshake::NothingInCommon),
+        ("received fatal alert", Handshake::RefusedByClient),
+        ("corrupt message", Handshake::Malformed),
+        ("misbehaved", Handshake::Malformed),
+    ];
+    let found = WORDS.iter().find(|(words, _)| text.contains(words));
+    let malformed = ["unexpected", "oversized", "excess record", "cannot decrypt"];
+    match found {
+        Some((_, cause)) => *cause,
+        None if malformed.iter().any(|words| text.contains(words)) && !text.contains("eof") => {
+            Handshake::Malformed
+        }
+        None => Handshake::ClientGone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+    use rustls::{
+        AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible,
+        PeerMisbehaved,
+    };
+
+    use super::*;
+    use crate::transport::ChainTooLarge;
+
+    #[test]
+    fn the_words_are_those_of_the_errors() {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(9));
+        let (not_after, not_before, next_update) = (time, time, time);
+        let of = Error::InvalidCertificate;
+        let too_large = OtherError(Arc::new(ChainTooLarge));
+        for (error, expected) in [
+            (Error::NoCertificatesPresented, Handshake::NoCertificate),
+            (of(CertificateError::UnknownIssuer), Handshake::UnknownIssuer),
+            (of(CertificateError::BadSignature), Handshake::UnknownIssuer),
+            (of(CertificateError::Expired), Handshake::Expired),
+            (of(CertificateError::ExpiredContext { time, not_after }), Handshake::Expired),
+            (of(CertificateError::NotValidYet), Handshake::NotYetValid),
+            (of(CertificateError::NotValidYetContext { time, not_before }), Handshake::NotYetValid),
+            (of(CertificateError::Revoked), Handshake::Revoked),
+            (of(CertificateError::UnknownRevocationStatus), Handshake::RevocationUnknown),
+            (of(CertificateError::ExpiredRevocationList), Handshake::RevocationUnknown),
+            (
+                of(CertificateError::ExpiredRevocationListContext { time, next_update }),
+                Handshake::RevocationUnknown,
+            ),
+            (of(CertificateError::InvalidPurpose), Handshake::WrongUsage),
+            (of(CertificateError::BadEncoding), Handshake::BadCertificate),
+            (of(CertificateError::Other(too_large)), Handshake::ChainTooLarge),
+            (Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon), Handshake::NothingInCommon),
+            (Error::NoApplicationProtocol, Handshake::NothingInCommon),
+            (Error::AlertReceived(AlertDescription::UnknownCA), Handshake::RefusedByClient),
+            (Error::InvalidMessage(InvalidMessage::InvalidContentType), Handshake::Malformed),
+            (Error::PeerMisbehaved(PeerMisbehaved::InvalidKeyShare), Handshake::Malformed),
+            (Error::PeerSentOversizedRecord, Handshake::Malformed),
+            (Error::DecryptError, Handshake::Malformed),
+        ] {
+            let text = format!("TLS accept() failed: tls connect error: {error}");
+            assert_eq!(cause(&text), expected, "{text}");
+        }
+        for text in ["tls handshake eof", "unexpected eof", "Connection reset by peer (os error 104)"] {
+            assert_eq!(cause(text), Handshake::ClientGone, "{text}");
+        }
+    }
 }

@@ -8,18 +8,14 @@
 //! TLS client (see `transport`).
 
 mod acceptor;
-mod client_verifier;
 mod expiring_stream;
-mod handshake_error;
 mod listener;
 mod reload;
-mod resolver;
-mod threads;
 
+pub use acceptor::HandshakeThreads;
 pub use acceptor::TlsAcceptor;
 pub use listener::{TlsListener, TlsProblem};
 pub use reload::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
-pub use threads::HandshakeThreads;
 
 use rustls::crypto::CryptoProvider;
 
