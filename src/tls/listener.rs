@@ -1,9 +1,13 @@
-//! One TLS listener: the configuration of its handshakes, which can be replaced while it runs.
+//! One TLS listener: the certificates and the trusted authorities of its handshakes, which can be
+//! replaced while it runs.
 //!
-//! A replacement is complete: sessions of an earlier configuration are not resumed. See `acceptor`
-//! for the handshake.
+//! A replacement is complete: sessions of an earlier configuration are not resumed. The certificate
+//! for a client is selected by the name that it asks for, and the kinds of keys that it can verify.
+//! See `acceptor` for the handshake, `config` for reading certificates.
 
 use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,16 +17,21 @@ use async_trait::async_trait;
 use pingora::listeners::TlsAccept;
 use pingora::listeners::tls::Acceptor;
 use pingora::protocols::tls::TlsRef;
-use rustls::server::ServerConfig;
+use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, SignatureAlgorithm};
 
-use super::client_verifier::{ClientTrust, named};
-use super::resolver::CertificateResolver;
-use crate::auth::{ClientCertificate, ClientTlsInfo, FailureLimiter, TrustAnchors, TrustHandle};
-use crate::config::certificate::{CertificateChain, CertificateProblem, chain};
-use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, TlsProfile};
+use crate::auth::{
+    ChainVerifier, ClientCertificate, ClientTlsInfo, FailureLimiter, TrustAnchors, TrustHandle,
+};
+use crate::config::certificate::{
+    CertificateAuthority, CertificateChain, CertificateProblem, RevocationList, authorities, chain,
+    check_revocation_coverage, revocation_lists,
+};
+use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, Pem, TlsProfile};
 use crate::telemetry::label::Reload;
-use crate::telemetry::tls::{Expiry, ListenerMetrics, TlsMetrics};
+use crate::telemetry::metrics::{Expiry, ListenerMetrics, TlsMetrics};
 
 /// The reason for which a listener cannot use its files or settings.
 #[derive(Debug, thiserror::Error)]
@@ -232,4 +241,133 @@ impl TlsAccept for HandshakeRecorder {
         let is_for = move |host: &str| asked_for.as_ref().is_none_or(|name| resolver.is_same(name, host));
         Some(Arc::new(ClientTlsInfo { certificate, is_for: Box::new(is_for) }))
     }
+}
+
+/// The certificates of a listener. None of them ever changes.
+struct CertificateResolver {
+    /// Certificates by name in lower case, `*.` at the front included.
+    by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// For all other names: the first certificate, and those of another kind with the same names.
+    default: Vec<Arc<CertifiedKey>>,
+}
+
+impl CertificateResolver {
+    pub(super) fn new(chains: &[CertificateChain]) -> Self {
+        let mut by_name: HashMap<String, Vec<_>> = HashMap::new();
+        for chain in chains {
+            for name in &chain.names {
+                by_name.entry(name.clone()).or_default().push(Arc::clone(&chain.certified));
+            }
+        }
+        let names = chains.first().map(|chain| chain.names.as_slice()).unwrap_or_default();
+        let like_first = |chain: &&CertificateChain| chain.names.as_slice() == names;
+        let default = chains.iter().filter(like_first).map(|chain| Arc::clone(&chain.certified));
+        Self { by_name, default: default.collect() }
+    }
+
+    /// Returns the certificates for a name, which may stand for any one label at its front.
+    fn named(&self, name: &str) -> Option<&Vec<Arc<CertifiedKey>>> {
+        let name = name.to_ascii_lowercase();
+        if let Some(exact) = self.by_name.get(&name) {
+            return Some(exact);
+        }
+        let (_, rest) = name.split_once('.')?;
+        self.by_name.get(&format!("*.{rest}"))
+    }
+
+    /// Returns true if a client that asked for `one` name gets the same certificates for `other`.
+    pub(super) fn is_same(&self, one: &str, other: &str) -> bool {
+        let certificates = |name| self.named(name).unwrap_or(&self.default);
+        let (one, other) = (certificates(one), certificates(other));
+        one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+}
+
+impl ResolvesServerCert for CertificateResolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let named = hello.server_name().and_then(|name| self.named(name));
+        let candidates = named.unwrap_or(&self.default);
+        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        // Without a certificate that fits, the handshake fails with the right alert.
+        let mut fitting: Vec<_> = candidates.iter().filter(fits).collect();
+        // ECDSA costs a tenth of RSA.
+        fitting.sort_by_key(|key| key.key.algorithm() == SignatureAlgorithm::RSA);
+        fitting.first().or(candidates.first().as_ref()).map(|key| Arc::clone(key))
+    }
+}
+
+impl fmt::Debug for CertificateResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").field("names", &self.by_name.keys()).finish_non_exhaustive()
+    }
+}
+
+/// Authorities and lists of one listener, read and checked.
+struct ClientTrust {
+    pub(super) authorities: Vec<CertificateAuthority>,
+    pub(super) lists: Vec<RevocationList>,
+    required: bool,
+    accept_expired: bool,
+}
+
+impl ClientTrust {
+    pub(super) fn read(settings: &ClientAuth, now: SystemTime) -> Result<Self, TlsProblem> {
+        let mut clients = Self {
+            authorities: Vec::new(),
+            lists: Vec::new(),
+            required: settings.required,
+            accept_expired: settings.accept_expired_crl,
+        };
+        for pem in &settings.ca {
+            clients.authorities.extend(named("ca", pem, authorities(pem, now))?);
+        }
+        for pem in &settings.crl {
+            let lists = revocation_lists(pem, &clients.authorities, clients.accept_expired, now);
+            clients.lists.extend(named("crl", pem, lists)?);
+        }
+        if let Some(pem) = settings.crl.first() {
+            named("crl", pem, check_revocation_coverage(&clients.authorities, &clients.lists))?;
+        }
+        Ok(clients)
+    }
+
+    /// Returns the verifier of client certificates at `now`, which trusts no authority that has
+    /// expired.
+    pub(super) fn verifier(&self, now: SystemTime) -> Result<Arc<ChainVerifier>, TlsProblem> {
+        let mut roots = RootCertStore::empty();
+        let valid = self.authorities.iter().filter(|authority| authority.expires > now);
+        let valid: Vec<_> = valid.map(|authority| authority.certificate.clone()).collect();
+        for certificate in &valid {
+            roots.add(certificate.clone()).map_err(TlsProblem::unusable)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .with_crls(self.lists.iter().map(|list| list.list.clone()));
+        if !self.accept_expired {
+            builder = builder.enforce_revocation_expiration();
+        }
+        if !self.required {
+            builder = builder.allow_unauthenticated();
+        }
+        let inner = builder.build().map_err(TlsProblem::unusable)?;
+        ChainVerifier::new(inner, &valid).map(Arc::new).map_err(TlsProblem::unusable)
+    }
+
+    /// Returns the times at which a part expires, so that earlier verifications must be repeated.
+    pub(super) fn ends(&self) -> Vec<SystemTime> {
+        let lists = self.lists.iter().filter_map(|list| list.next_update);
+        self.authorities.iter().map(|authority| authority.expires).chain(lists).collect()
+    }
+}
+
+/// Adds the file to the problem.
+pub(super) fn named<T>(
+    key: &'static str,
+    pem: &Pem,
+    read: Result<T, CertificateProblem>,
+) -> Result<T, TlsProblem> {
+    read.map_err(|problem| TlsProblem::Bad {
+        what: pem.path().map_or_else(|| key.to_owned(), |path| path.display().to_string()),
+        problem,
+    })
 }
