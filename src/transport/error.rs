@@ -6,7 +6,7 @@ use std::error::Error as _;
 use std::io;
 
 use super::address_policy::AddressClass;
-use super::io::BudgetSpentError;
+use super::connect::BudgetSpentError;
 use crate::quota::NoRoomError;
 
 /// The delivery state of a request.

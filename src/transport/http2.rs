@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::ClientLimits;
-use super::io::{MaybeTlsStream, ReadBudget};
+use super::connect::{MaybeTlsStream, ReadBudget};
 use super::upstream::OutboundBody;
 use crate::alarm::ReusableTimer;
 

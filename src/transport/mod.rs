@@ -8,15 +8,10 @@
 //! scope: the messages (`agents`, `auth`), retries, breakers.
 
 mod address_policy;
-mod chain;
-mod coalescing_waker;
 mod connect;
-mod descriptors;
 mod error;
 mod http1;
 mod http2;
-mod io;
-mod pieces;
 mod pool;
 mod response;
 mod tls_config;
@@ -32,12 +27,12 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use address_policy::{AddressClass, AddressPolicy};
-pub use chain::{ChainTooLarge, verify_bounded};
+pub use connect::FileDescriptorBudget;
 pub use connect::{filter_addresses, host_of};
-pub use descriptors::FileDescriptorBudget;
 pub use error::{DeliveryState, TransportError};
-pub use pieces::BodyPieces;
+pub use response::BodyPieces;
 pub use response::Response;
+pub use tls_config::{ChainTooLarge, verify_bounded};
 pub use tls_config::{TlsConfigError, client_config};
 pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
@@ -49,7 +44,7 @@ use upstream::{OutboundBody, UpstreamInner};
 
 use crate::alarm::after;
 use crate::sync::lock;
-use crate::telemetry::outbound::OutboundMetrics;
+use crate::telemetry::metrics::OutboundMetrics;
 use http2::StreamPermit;
 
 /// The idle time after which a connection may have been closed without this runtime having noticed.
