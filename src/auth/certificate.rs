@@ -1,25 +1,33 @@
-//! The names in a verified client certificate, and its current validity.
+//! The verification of a client certificate, the names in it, and its current validity.
+//!
+//! Adds to the verifier of rustls the bounds of `transport`, and checks that webpki leaves out: the
+//! key usage of the client's own certificate, and the name constraints of its authorities on its
+//! common name.
 //!
 //! A handshake verifies a certificate once; connections stay open after that, and resumed sessions
 //! skip it. So every request calls [`ClientCertificate::is_valid`], which verifies again, in full,
 //! once authorities or revocation lists have changed or something has expired, and costs next to
-//! nothing otherwise. See `tls` for reading authorities and lists.
+//! nothing otherwise. The subject becomes text such that no two subjects have the same (RFC 4514).
+//! See `tls` for reading authorities and lists.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::danger::ClientCertVerifier as _;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
-use x509_parser::oid_registry::OID_X509_COMMON_NAME;
-use x509_parser::prelude::{GeneralName, X509Certificate, X509Name};
+use x509_parser::der_parser::asn1_rs::Any;
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_EXT_NAME_CONSTRAINTS, Oid};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
 
-use super::chain::{ChainVerifier, UnreadableCertificate, parse};
-use super::subject;
 use crate::sync::lock;
+use crate::transport::verify_bounded;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -115,7 +123,7 @@ impl ClientCertificate {
             dns_names: Vec::new(),
             common_name: common_name(certificate.subject())
                 .filter(|name| verified.permits_common_name(&all, name)),
-            subject: subject::text(certificate.subject()),
+            subject: subject_text(certificate.subject()),
             thumbprint: Sha256::digest(chain.first().ok_or(UnreadableCertificate)?).into(),
             chain: chain.to_vec(),
             ends: all.iter().map(end).collect(),
@@ -241,12 +249,267 @@ fn common_name(subject: &X509Name<'_>) -> Option<String> {
     }
 }
 
+/// Encodes by RFC 4514: the most specific part first, parts between commas, and everything escaped
+/// that could be read as more.
+fn subject_text(subject: &X509Name<'_>) -> String {
+    let parts: Vec<_> = subject.iter_rdn().collect();
+    let parts = parts.iter().rev().map(|part| {
+        let pairs = part.iter().map(|pair| {
+            let mut text = attribute_name(pair.attr_type());
+            text.push('=');
+            match pair.as_str() {
+                Ok(value) => escape_attribute(value, &mut text),
+                // A value that is no text: its bytes.
+                Err(_) => {
+                    text.push('#');
+                    pair.as_slice().iter().for_each(|byte| push_hex(*byte, &mut text));
+                }
+            }
+            text
+        });
+        pairs.collect::<Vec<_>>().join("+")
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// Returns the name of RFC 4514 §3; the number for other attributes.
+fn attribute_name(kind: &Oid<'_>) -> String {
+    let number = kind.to_id_string();
+    let name = match number.as_str() {
+        "2.5.4.3" => "CN",
+        "2.5.4.6" => "C",
+        "2.5.4.7" => "L",
+        "2.5.4.8" => "ST",
+        "2.5.4.9" => "STREET",
+        "2.5.4.10" => "O",
+        "2.5.4.11" => "OU",
+        "0.9.2342.19200300.100.1.1" => "UID",
+        "0.9.2342.19200300.100.1.25" => "DC",
+        _ => return number,
+    };
+    name.to_owned()
+}
+
+fn escape_attribute(value: &str, text: &mut String) {
+    let last = value.chars().count().saturating_sub(1);
+    for (at, letter) in value.chars().enumerate() {
+        let at_edge = (letter == ' ' && (at == 0 || at == last)) || (letter == '#' && at == 0);
+        match letter {
+            '"' | '+' | ',' | ';' | '<' | '>' | '\\' | '=' => {
+                text.push('\\');
+                text.push(letter);
+            }
+            _ if at_edge => {
+                text.push('\\');
+                text.push(letter);
+            }
+            _ if letter.is_control() => {
+                for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+                    text.push('\\');
+                    push_hex(byte, text);
+                }
+            }
+            _ => text.push(letter),
+        }
+    }
+}
+
+fn push_hex(byte: u8, text: &mut String) {
+    text.extend([byte >> 4, byte & 15].into_iter().filter_map(|digit| char::from_digit(digit.into(), 16)));
+}
+
+/// The error of a client certificate that cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client certificate cannot be read")]
+pub struct UnreadableCertificate;
+
+/// Verifies client certificates. Wraps the verifier of rustls with the checks of this module.
+#[derive(Debug)]
+pub struct ChainVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    /// The constraints of the trusted authorities that have some, by subject.
+    root_constraints: HashMap<Vec<u8>, Vec<DnsConstraints>>,
+}
+
+impl ChainVerifier {
+    /// Wraps `inner`, which trusts these roots.
+    ///
+    /// # Errors
+    ///
+    /// [`UnreadableCertificate`], if a root cannot be read.
+    pub fn new(
+        inner: Arc<dyn ClientCertVerifier>,
+        roots: &[CertificateDer<'_>],
+    ) -> Result<Self, UnreadableCertificate> {
+        let mut root_constraints: HashMap<_, Vec<_>> = HashMap::new();
+        for root in roots {
+            let root = parse(root)?;
+            if let Some(constraints) = DnsConstraints::of(&root)? {
+                let subject = root.subject().as_raw().to_vec();
+                root_constraints.entry(subject).or_default().push(constraints);
+            }
+        }
+        Ok(Self { inner, root_constraints })
+    }
+
+    /// Returns true if the authorities of a verified chain may name a client by this common name.
+    ///
+    /// Verification applies name constraints to subject alternative names only. An authority that
+    /// is confined to some DNS names names nothing else by a common name. Constraints of every
+    /// authority that could be on the path apply.
+    fn permits_common_name(&self, chain: &[X509Certificate<'_>], name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        chain.iter().enumerate().all(|(at, certificate)| {
+            let of_roots = self.root_constraints.get(certificate.issuer().as_raw());
+            if !of_roots.into_iter().flatten().all(|constraints| constraints.permit(&name)) {
+                return false;
+            }
+            let own = if at == 0 { Ok(None) } else { DnsConstraints::of(certificate) };
+            own.is_ok_and(|own| own.is_none_or(|constraints| constraints.permit(&name)))
+        })
+    }
+}
+
+impl ClientCertVerifier for ChainVerifier {
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        verify_bounded(end_entity, intermediates, |authorities| {
+            if !may_sign_handshakes(end_entity)? {
+                return Err(CertificateError::InvalidPurpose.into());
+            }
+            self.inner.verify_client_cert(end_entity, authorities, now)
+        })
+    }
+
+    fn offer_client_auth(&self) -> bool {
+        self.inner.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.inner.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Returns true if a client may prove by signatures that the key of its certificate is its own (RFC
+/// 5280 §4.2.1.3).
+fn may_sign_handshakes(certificate: &CertificateDer<'_>) -> Result<bool, Error> {
+    let certificate = parse(certificate).map_err(unreadable)?;
+    let usage = certificate.key_usage().map_err(unreadable)?;
+    Ok(usage.is_none_or(|usage| usage.value.digital_signature()))
+}
+
+fn unreadable<T>(_: T) -> Error {
+    CertificateError::BadEncoding.into()
+}
+
+pub(super) fn parse<'a>(
+    certificate: &'a CertificateDer<'_>,
+) -> Result<X509Certificate<'a>, UnreadableCertificate> {
+    X509Certificate::from_der(certificate).map(|(_, parsed)| parsed).map_err(|_| UnreadableCertificate)
+}
+
+/// The DNS names to which an authority is confined (RFC 5280 §4.2.1.10), in lower case.
+#[derive(Debug, Default)]
+struct DnsConstraints {
+    permitted: Vec<String>,
+    excluded: Vec<String>,
+}
+
+impl DnsConstraints {
+    /// Reads those of an authority. Not with x509-parser's own type, which ignores subtrees that it
+    /// cannot read.
+    fn of(authority: &X509Certificate<'_>) -> Result<Option<Self>, UnreadableCertificate> {
+        let extension = authority.get_extension_unique(&OID_X509_EXT_NAME_CONSTRAINTS);
+        let Some(extension) = extension.map_err(|_| UnreadableCertificate)? else { return Ok(None) };
+        let mut constraints = Self::default();
+        let [both] = elements(extension.value)?[..] else { return Err(UnreadableCertificate) };
+        for (number, subtrees) in elements(both.1)? {
+            let names = match number {
+                0 => &mut constraints.permitted,
+                1 => &mut constraints.excluded,
+                _ => return Err(UnreadableCertificate),
+            };
+            for (_, subtree) in elements(subtrees)? {
+                if let Some((2, name)) = elements(subtree)?.first() {
+                    let name = std::str::from_utf8(name).map_err(|_| UnreadableCertificate)?;
+                    names.push(name.to_ascii_lowercase());
+                }
+            }
+        }
+        Ok(Some(constraints))
+    }
+
+    /// Returns true if a name in lower case is permitted.
+    fn permit(&self, name: &str) -> bool {
+        let is_within = |base: &String| is_within(name.trim_end_matches('.'), base);
+        let is_permitted = || is_host(name) && self.permitted.iter().any(is_within);
+        !self.excluded.iter().any(is_within) && (self.permitted.is_empty() || is_permitted())
+    }
+}
+
+/// Splits DER into its elements: the number of the tag and the content of each.
+fn elements(mut der: &[u8]) -> Result<Vec<(u32, &[u8])>, UnreadableCertificate> {
+    let mut elements = Vec::new();
+    while !der.is_empty() {
+        let (rest, element) = Any::from_der(der).map_err(|_| UnreadableCertificate)?;
+        elements.push((element.tag().0, element.data));
+        der = rest;
+    }
+    Ok(elements)
+}
+
+/// Returns true if a name is a constraint's own or below it; a leading dot permits only names
+/// below.
+fn is_within(name: &str, base: &str) -> bool {
+    match name.strip_suffix(base) {
+        Some(rest) => rest.is_empty() || rest.ends_with('.') || base.is_empty() || base.starts_with('.'),
+        None => false,
+    }
+}
+
+/// Returns true if a name can be that of a host.
+fn is_host(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    name.len() <= 253 && name.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
     use rustls::RootCertStore;
     use rustls::server::WebPkiClientVerifier;
+
+    use super::*;
 
     struct Authority {
         issuer: Issuer<'static, KeyPair>,
@@ -363,5 +626,41 @@ mod tests {
         assert_eq!(read.err(), Some(UnreadableCertificate));
         let none = ClientCertificate::read(&[], &authority.trust, &authority.trust.current(), at(2025));
         assert!(none.is_err());
+    }
+
+    #[test]
+    fn constraints_permit_names_within() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        for (permitted, excluded, name, expected) in [
+            (&[][..], &[][..], "any name", true),
+            (&["a.example"], &[], "a.example", true),
+            (&["a.example"], &[], "b.a.example", true),
+            (&["a.example"], &[], "ba.example", false),
+            (&["a.example"], &[], "example", false),
+            (&["a.example", "b.example"], &[], "x.b.example", true),
+            (&[".a.example"], &[], "b.a.example", true),
+            (&[".a.example"], &[], "a.example", false),
+            (&[""], &[], "b.example", true),
+            (&[""], &[], "no host", false),
+            (&["a.example"], &[], "x/a.example", false),
+            (&["a.example"], &[], "*.a.example", false),
+            (&["a.example"], &[], "b..a.example", false),
+            (&["a.example"], &["b.a.example"], "c.b.a.example", false),
+            (&["a.example"], &["b.a.example"], "c.a.example", true),
+            (&[], &["a.example"], "x/b.a.example", false),
+            (&[], &["a.example"], "a.example.", false),
+            (&[], &[""], "b.example", false),
+        ] {
+            let constraints = DnsConstraints { permitted: names(permitted), excluded: names(excluded) };
+            assert_eq!(constraints.permit(name), expected, "{permitted:?} {excluded:?} {name}");
+        }
+    }
+
+    #[test]
+    fn cut_der_is_unreadable() {
+        assert_eq!(elements(&[0x30, 2, 0x82, 0]).unwrap().len(), 1);
+        for junk in [&[0x30][..], &[0x30, 5, 0], &[0x30, 0, 0x30]] {
+            assert!(elements(junk).is_err(), "{junk:?}");
+        }
     }
 }

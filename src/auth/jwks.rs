@@ -3,7 +3,7 @@
 //!
 //! Each key verifies by its own algorithms only, so that no header can choose another one for it;
 //! `none` and shared secrets are no algorithms here. By ring, which rustls uses as well. See
-//! `config` and `inbound::issuer_keys` for the origin of a set.
+//! `config` and `inbound::issuer` for the origin of a set.
 
 use std::fmt;
 

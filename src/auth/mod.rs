@@ -6,19 +6,17 @@
 
 mod caller;
 mod certificate;
-mod chain;
-mod encoded;
 mod failures;
 mod inbound;
 mod jwks;
 mod outbound;
-mod pattern;
 mod rules;
-mod subject;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 pub use caller::Caller;
+pub use certificate::{ChainVerifier, UnreadableCertificate};
 pub use certificate::{ClientCertificate, ClientTlsInfo, TrustAnchors, TrustHandle};
-pub use chain::{ChainVerifier, UnreadableCertificate};
 pub use failures::{FailureLimiter, network};
 pub use inbound::{
     AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, PresentedCredentials, ServedProtocol,
@@ -28,5 +26,13 @@ pub use outbound::{
     AccessToken, AgentTokens, CardKey, Credentials, FileStamps, ReloadOutcome, RequestCredentials,
     SubjectToken, TlsIdentity, TokenUnavailable,
 };
-pub(crate) use pattern::matches as fits_pattern;
+pub(crate) use rules::matches as fits_pattern;
 pub use rules::{Action, PolicyDecision, Rules};
+
+/// The characters of a member of a query or a form that are encoded (RFC 3986 §2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Encodes text for a member of a query or a form.
+fn percent_encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
+}

@@ -1,10 +1,10 @@
 //! Authorization by the rules of the configuration: the first rule that matches decides.
 //!
 //! Pure. Without rules every caller may do everything; with rules, an action that none allows is
-//! denied. To the client a denied action looks like a missing object (see `gateway`).
+//! denied. To the client a denied action looks like a missing object (see `gateway`). In a pattern
+//! `*` stands for any text, everything else for itself.
 
 use super::Caller;
-use super::pattern::{any_matches, matches};
 use crate::config::Rule;
 
 /// An action of a caller. Methods that name no agent leave the other fields empty.
@@ -219,6 +219,26 @@ fn is_whole(rule: &Rule, (method, agent): (&str, &str)) -> bool {
         (None, Some(_)) => false,
     };
     is_whole && any_matches(rule.agents.as_deref(), agent) && any_matches(rule.methods.as_deref(), method)
+}
+
+/// Returns true if a text matches a pattern, from its first to its last byte.
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(head) else { return false };
+    let mut pieces = rest.split('*').peekable();
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return text.ends_with(piece);
+        }
+        let Some((_, after)) = text.split_once(piece) else { return false };
+        text = after;
+    }
+    true
+}
+
+/// Returns true if a text matches one of these patterns; all do if there are none.
+fn any_matches(patterns: Option<&[String]>, text: &str) -> bool {
+    patterns.is_none_or(|patterns| patterns.iter().any(|pattern| matches(pattern, text)))
 }
 
 #[cfg(test)]
@@ -442,5 +462,34 @@ mod tests {
         assert!(rules.allow(&who("uri:spiffe://corp/a"), &call("x", "y")));
         let ops = Caller::hypothetical("token:i#s", Vec::new(), vec!["ops".to_owned()]);
         assert_eq!(rules.evaluate(&ops, &call("x", "y")), PolicyDecision::Allowed(Some("ops")));
+    }
+
+    #[test]
+    fn a_star_is_any_text_and_nothing_else_is_special() {
+        for (pattern, text, expected) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("A", "a", false),
+            ("*", "", true),
+            ("*", "anything", true),
+            ("a*", "a", true),
+            ("a*", "ba", false),
+            ("*a", "ba", true),
+            ("*a", "ab", false),
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("a*c", "acb", false),
+            ("ab*ba", "aba", false),
+            ("*b*", "abc", true),
+            ("*b*d", "abcd", true),
+            ("*b*b", "ab", false),
+            ("a**b", "ab", true),
+            ("a.c", "abc", false),
+            ("a?c", "abc", false),
+            ("spiffe://corp/*", "spiffe://corp.evil/x", false),
+            ("spiffe://corp/*", "spiffe://corp/x/y", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
     }
 }

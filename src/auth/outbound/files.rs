@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::TlsIdentity;
 use super::request_credentials::is_sendable;
-use super::tls_identity::TlsIdentity;
 use super::{ConfiguredCredentials, Credentials, ReloadOutcome};
 use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;
@@ -41,7 +41,7 @@ impl FileStamp {
 
 /// The use of a secret, which determines its valid content.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum SecretUse {
+enum SecretUse {
     /// It is sent as it is.
     Header,
     /// It is encoded before it is sent.

@@ -9,7 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{CardKey, ConfiguredCredentials};
-use crate::auth::encoded::encoded;
+use crate::auth::percent_encoded;
 use crate::config::{
     AgentMethod, ApiKey, ApiKeyLocation, ApiKeyPlace, Authorization, PerMethod, ReloadableSecret,
     is_forbidden,
@@ -61,7 +61,7 @@ impl RequestCredentials {
                     all.insert(name, value("auth.api_key", key.value.expose())?);
                 }
                 ApiKeyLocation::Query => {
-                    query.push(format!("{}={}", encoded(name), encoded(key.value.expose())))
+                    query.push(format!("{}={}", percent_encoded(name), percent_encoded(key.value.expose())))
                 }
                 ApiKeyLocation::Cookie => cookies.push(format!("{name}={}", key.value.expose())),
             }
