@@ -6,14 +6,19 @@ mod agents;
 mod check;
 mod demo;
 mod explain;
-mod key;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Parser, Subcommand};
+use rand::RngCore;
+use rand::rngs::OsRng;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::config::{self, LogFormat, Settings};
 use crate::server::prepare;
@@ -99,7 +104,7 @@ fn run_command(command: Command) -> ExitCode {
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
         Command::Serve { config, upgrade } => serve(&config, upgrade),
         Command::Check { config, json, question } => check::run(&config, json, &question),
-        Command::Key { json } => key::run(json),
+        Command::Key { json } => make_key(json),
         Command::Agents { config, json } => agents::run(&config, json),
         Command::Schema { manifest } => {
             let schema = if manifest { config::manifest_schema().to_owned() } else { config::schema() };
@@ -176,4 +181,23 @@ fn start_log(settings: &Settings) {
     if let Err(problem) = log::init(&wanted) {
         print_error(&problem.to_string());
     }
+}
+
+/// Random bytes of a key.
+const KEY_BYTES: usize = 32;
+
+/// Creates an API key and the hash that goes into the configuration, and prints both. The key is
+/// stored nowhere.
+fn make_key(as_json: bool) -> ExitCode {
+    let mut random = [0; KEY_BYTES];
+    OsRng.fill_bytes(&mut random);
+    let key = URL_SAFE_NO_PAD.encode(random);
+    let hex: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    if as_json {
+        print_line(&json!({ "key": key, "hash": format!("sha256:{hex}") }).to_string());
+    } else {
+        print_line(&format!("key (for the caller, shown once):   {key}"));
+        print_line(&format!("hash (for auth.api_keys.keys):      sha256:{hex}"));
+    }
+    ExitCode::SUCCESS
 }

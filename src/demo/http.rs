@@ -1,21 +1,22 @@
 //! HTTP: paths and methods, headers, the limit on bodies.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::SharedAgent;
-use super::methods::{self, CallOutcome};
-use super::rpc::{self, DemoError, RpcCall};
-use super::stream::{self, ResponseStream};
+use super::rpc::{CallOutcome, DemoError, RpcCall};
+use super::{SharedAgent, rpc};
 
 /// Largest request body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -78,11 +79,10 @@ async fn call(agent: &SharedAgent, request: Request<Incoming>) -> HttpReply {
 }
 
 async fn perform(agent: &SharedAgent, call: RpcCall) -> HttpReply {
-    match methods::perform(&agent.tasks, &call).await {
+    match rpc::perform(&agent.tasks, &call).await {
         Ok(CallOutcome::Result(result)) => json(&rpc::result(&call.id, result)),
         Ok(CallOutcome::Stream(first, events)) => {
-            let mut reply =
-                typed(StatusCode::OK, "text/event-stream", stream::events(call.id, first, events));
+            let mut reply = typed(StatusCode::OK, "text/event-stream", event_stream(call.id, first, events));
             reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             reply
         }
@@ -111,4 +111,71 @@ fn refuse(code: StatusCode, allowed: &'static str) -> HttpReply {
     let mut reply = status(code);
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     reply
+}
+
+/// Silence after which a comment is sent, so that no proxy takes the stream for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Frames that wait for a slow reader.
+const QUEUE: usize = 16;
+
+/// The body of a response.
+pub(super) enum ResponseStream {
+    /// Known in full.
+    Whole(Option<Bytes>),
+    /// Written as it comes.
+    Flowing(mpsc::Receiver<Bytes>),
+}
+
+impl Body for ResponseStream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Flowing(frames) => {
+                frames.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    /// A complete body gets a `Content-Length`.
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Flowing(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// Returns an event stream: `first`, then each of `events`, as results of call `id`.
+fn event_stream(id: Value, first: Value, events: Option<mpsc::Receiver<Value>>) -> ResponseStream {
+    let (sender, frames) = mpsc::channel(QUEUE);
+    tokio::spawn(write(sender, id, first, events));
+    ResponseStream::Flowing(frames)
+}
+
+/// Ends when the events do, or when the client is gone. The task is not affected.
+async fn write(sender: mpsc::Sender<Bytes>, id: Value, first: Value, events: Option<mpsc::Receiver<Value>>) {
+    let mut next = sender.send(frame(&id, first)).await;
+    let Some(mut events) = events else { return };
+    while next.is_ok() {
+        let bytes = match timeout(HEARTBEAT, events.recv()).await {
+            Ok(Some(event)) => frame(&id, event),
+            Ok(None) => return,
+            Err(_) => Bytes::from_static(b": still here\n\n"),
+        };
+        next = sender.send(bytes).await;
+    }
+}
+
+fn frame(id: &Value, event: Value) -> Bytes {
+    Bytes::from(format!("data: {}\n\n", rpc::result(id, event)))
 }
