@@ -50,6 +50,13 @@ pub enum SignatureError {
     Wrong,
 }
 
+/// Bytes and the signature that is said to be theirs.
+#[derive(Clone, Copy)]
+pub(super) struct SignedMessage<'a> {
+    pub(super) message: &'a [u8],
+    pub(super) signature: &'a [u8],
+}
+
 impl KeySet {
     /// Creates a key set from a configured JWKS.
     ///
@@ -81,11 +88,11 @@ impl KeySet {
         &self,
         id: Option<&str>,
         algorithm: Algorithm,
-        (message, signature): (&[u8], &[u8]),
+        signed: SignedMessage<'_>,
     ) -> Option<bool> {
         let mut fitting = self.matching(id, algorithm).peekable();
         fitting.peek()?;
-        Some(fitting.any(|key| has_signed(key, algorithm, (message, signature))))
+        Some(fitting.any(|key| has_signed(key, algorithm, signed)))
     }
 
     fn matching(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
@@ -102,7 +109,7 @@ impl KeySet {
         &self,
         id: &str,
         algorithm: &str,
-        signed: &[u8],
+        message: &[u8],
         signature: &str,
     ) -> Result<(), SignatureError> {
         let algorithm = allowed_algorithms(algorithm).ok_or(SignatureError::Algorithm)?;
@@ -111,7 +118,7 @@ impl KeySet {
         }
         // A signature that cannot be decoded is that of no key.
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
-        match self.have_signed(Some(id), algorithm, (signed, &signature)) {
+        match self.have_signed(Some(id), algorithm, SignedMessage { message, signature: &signature }) {
             None => Err(SignatureError::OtherAlgorithm),
             Some(false) => Err(SignatureError::Wrong),
             Some(true) => Ok(()),
@@ -134,7 +141,8 @@ impl VerificationKey {
 }
 
 /// Returns true if this key made this signature, by this algorithm, which is one of its own.
-fn has_signed(key: &DecodingKey, algorithm: Algorithm, (message, signature): (&[u8], &[u8])) -> bool {
+fn has_signed(key: &DecodingKey, algorithm: Algorithm, signed: SignedMessage<'_>) -> bool {
+    let SignedMessage { message, signature } = signed;
     match key.kind() {
         DecodingKeyKind::RsaModulusExponent { n, e } => rsa(algorithm)
             .is_some_and(|how| RsaPublicKeyComponents { n, e }.verify(how, message, signature).is_ok()),

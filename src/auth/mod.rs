@@ -21,6 +21,7 @@ pub use failures::{FailureLimiter, network};
 pub use inbound::{
     AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, PresentedCredentials, ServedProtocol,
 };
+use jwks::SignedMessage;
 pub use jwks::{ALGORITHMS, KeySet, SignatureError};
 pub use outbound::{
     AccessToken, AgentTokens, CardKey, Credentials, FileStamps, ReloadOutcome, RequestCredentials,

@@ -79,28 +79,28 @@ impl Rules {
 
     /// Evaluates the rules for a method on an agent as a whole, with any skill: a rule that allows
     /// some of its tools does not allow that, and one that denies any of them does deny it.
-    pub fn evaluate_any(&self, caller: &Caller, wanted: (&str, &str)) -> PolicyDecision<'_> {
-        self.decide(caller, |rule| is_whole(rule, wanted))
+    pub fn evaluate_any(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
+        self.decide(caller, |rule| is_whole(rule, method, agent))
     }
 
     /// Evaluates the rules for a tool that any skill of an agent may serve: they must allow the
     /// tool, and the method on the agent as a whole.
     pub fn judge_skilless(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         match (self.evaluate(caller, wanted), wanted.agent) {
-            (PolicyDecision::Allowed(_), Some(agent)) => self.evaluate_any(caller, (wanted.method, agent)),
+            (PolicyDecision::Allowed(_), Some(agent)) => self.evaluate_any(caller, wanted.method, agent),
             (verdict, _) => verdict,
         }
     }
 
     /// Evaluates the rules for a method on an agent as a whole that the gateway does not know: only
     /// a rule that names it, or the beginning of its name, allows it.
-    pub fn evaluate_agent(&self, caller: &Caller, wanted: (&str, &str)) -> PolicyDecision<'_> {
+    pub fn evaluate_agent(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
         if self.0.is_empty() {
             return PolicyDecision::Refused(None);
         }
-        let named = |pattern: &String| !pattern.starts_with('*') && matches(pattern, wanted.0);
+        let named = |pattern: &String| !pattern.starts_with('*') && matches(pattern, method);
         self.decide(caller, |rule| {
-            is_whole(rule, wanted) && (rule.deny || rule.methods.iter().flatten().any(named))
+            is_whole(rule, method, agent) && (rule.deny || rule.methods.iter().flatten().any(named))
         })
     }
 
@@ -212,7 +212,7 @@ fn is_about(rule: &Rule, wanted: &Action<'_>) -> bool {
 }
 
 /// Returns true if a rule applies to a method on an agent as a whole.
-fn is_whole(rule: &Rule, (method, agent): (&str, &str)) -> bool {
+fn is_whole(rule: &Rule, method: &str, agent: &str) -> bool {
     let is_whole = match (&rule.tools, &rule.resources) {
         (None, None) => true,
         (Some(tools), _) => rule.deny || tools.iter().any(|tool| tool == "*"),
@@ -382,7 +382,7 @@ mod tests {
             Rule { callers: list(&["key:c"]), resources: list(&["*"]), ..rule("c") },
             Rule { callers: list(&["key:d"]), ..rule("d") },
         ]);
-        let judged = |name: &str, method, agent| rules.evaluate_any(&who(name), (method, agent)).is_allowed();
+        let judged = |name: &str, method, agent| rules.evaluate_any(&who(name), method, agent).is_allowed();
         assert!(!judged("key:a", "SendMessage", "weather") && !judged("key:c", "SendMessage", "weather"));
         assert!(judged("key:b", "SendMessage", "weather") && !judged("key:b", "GetTask", "weather"));
         assert!(judged("key:d", "GetTask", "weather") && !judged("key:d", "SendMessage", "money"));
@@ -411,13 +411,12 @@ mod tests {
             Rule { callers: list(&["key:b"]), ..rule("b") },
             Rule { callers: list(&["key:c"]), methods: list(&["**", "*/*", "*"]), ..rule("c") },
         ]);
-        let judged =
-            |name: &str, method, agent| rules.evaluate_agent(&who(name), (method, agent)).is_allowed();
+        let judged = |name: &str, method, agent| rules.evaluate_agent(&who(name), method, agent).is_allowed();
         assert!(judged("key:a", "acme/x", "weather") && !judged("key:a", "acme/x", "money"));
         assert!(!judged("key:a", "other/x", "weather"), "that a rule allows everything is not enough");
         assert!(!judged("key:b", "acme/x", "weather"), "the rule that names it is for somebody else");
         assert!(!judged("key:c", "acme/x", "weather"));
-        assert!(!Rules::default().evaluate_agent(&who("key:a"), ("acme/x", "weather")).is_allowed());
+        assert!(!Rules::default().evaluate_agent(&who("key:a"), "acme/x", "weather").is_allowed());
     }
 
     #[test]

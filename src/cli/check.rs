@@ -83,24 +83,24 @@ pub(super) fn dates(settings: &Settings, now: SystemTime) -> CheckFindings {
     for agent in &settings.agents {
         if let Some(certificate) = &agent.tls.certificate {
             let at = format!("agents.{}.tls.certificate", agent.name);
-            findings.judge(at, (certificate, now));
+            findings.judge(at, certificate, now);
         }
     }
     for (index, listener) in settings.listeners.iter().enumerate() {
         let at = |rest: &str| format!("listeners[{index}].tls.{rest}");
         let Some(tls) = &listener.tls else { continue };
         for pair in &tls.certificates {
-            findings.judge(at("certificate"), (&pair.certificate, now));
+            findings.judge(at("certificate"), &pair.certificate, now);
         }
         for ca in tls.client_auth.iter().flat_map(|clients| &clients.ca) {
-            findings.judge(at("client_auth.ca"), (ca, now));
+            findings.judge(at("client_auth.ca"), ca, now);
         }
     }
     findings
 }
 
 impl CheckFindings {
-    fn judge(&mut self, at: String, (chain, now): (&Pem, SystemTime)) {
+    fn judge(&mut self, at: String, chain: &Pem, now: SystemTime) {
         match certificate::end(chain, now) {
             Ok(end) => {
                 let left = end.duration_since(now).unwrap_or_default();

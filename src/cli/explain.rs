@@ -56,7 +56,9 @@ impl AccessQuery {
         let caller = Caller::hypothetical(name, self.scope.clone(), self.group.clone());
         let rules = Rules::new(settings.rules.clone());
         let Some(method) = self.may.as_deref() else {
-            return list(name, (&caller, &rules), settings, as_json);
+            let all = settings.agents.iter().map(|agent| agent.name.as_str());
+            let seen: Vec<&str> = all.filter(|agent| rules.sees(&caller, agent)).collect();
+            return list(name, &seen, as_json);
         };
         if let Some(agent) = self.agent.as_deref()
             && !settings.agents.iter().any(|known| known.name == agent)
@@ -82,7 +84,7 @@ impl AccessQuery {
 fn judged<'r>(rules: &'r Rules, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'r> {
     let is_message = [Operation::Send, Operation::Stream].map(Operation::as_str).contains(&wanted.method);
     match (wanted.agent, wanted.tool) {
-        (Some(agent), None) if is_message => rules.evaluate_any(caller, (wanted.method, agent)),
+        (Some(agent), None) if is_message => rules.evaluate_any(caller, wanted.method, agent),
         (_, Some((tool, _))) if tool == TaskTool::Start.name() => rules.judge_skilless(caller, wanted),
         _ => rules.evaluate(caller, wanted),
     }
@@ -97,9 +99,7 @@ fn unnameable(name: &str) -> Option<String> {
     })
 }
 
-fn list(name: &str, (caller, rules): (&Caller, &Rules), settings: &Settings, as_json: bool) -> ExitCode {
-    let all = settings.agents.iter().map(|agent| agent.name.as_str());
-    let seen: Vec<&str> = all.filter(|agent| rules.sees(caller, agent)).collect();
+fn list(name: &str, seen: &[&str], as_json: bool) -> ExitCode {
     if as_json {
         print_line(&json!({ "caller": name, "agents": seen }).to_string());
     } else {

@@ -12,8 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 
 use super::message::{DemoSkill, IncomingMessage};
-use super::task::new_id;
-use super::task::{ArtifactChunk, DemoTask, DemoTaskState};
+use super::task::{ArtifactChunk, DemoTask, DemoTaskState, new_id};
 
 /// Seconds that a countdown takes if the client names no number.
 const DEFAULT_SECONDS: u64 = 3;

@@ -125,7 +125,7 @@ impl Inner {
         let wanted = Action { method, agent: Some(name), tool, resource: None };
         let verdict = match tool {
             Some(_) => self.judge_tool(&asker.caller, &wanted),
-            None => self.rules.evaluate_any(&asker.caller, (method, name)),
+            None => self.rules.evaluate_any(&asker.caller, method, name),
         };
         self.audit((&asker.caller, door), (&wanted, None), verdict, || Fault::UnknownTask)
     }
@@ -216,7 +216,7 @@ impl Inner {
         (method, agent): (&str, &str),
     ) -> Result<(), Fault> {
         let wanted = Action { method, agent: Some(agent), ..Action::default() };
-        let verdict = self.rules.evaluate_any(caller, (method, agent));
+        let verdict = self.rules.evaluate_any(caller, method, agent);
         self.audit((caller, door), (&wanted, None), verdict, || Fault::Forbidden)
     }
 
@@ -237,7 +237,7 @@ impl Inner {
             return Err(unknown());
         }
         let wanted = Action { method, agent: Some(agent), ..Action::default() };
-        let verdict = self.rules.evaluate_agent(caller, (method, agent));
+        let verdict = self.rules.evaluate_agent(caller, method, agent);
         self.audit((caller, door), (&wanted, None), verdict, unknown)
     }
 

@@ -223,7 +223,8 @@ impl Gateway {
             authenticator: Authenticator::new(
                 &settings.auth,
                 settings.public_url.as_deref(),
-                (client.clone(), &Arc::new(settings.outbound.allow.clone())),
+                client.clone(),
+                &Arc::new(settings.outbound.allow.clone()),
             )?,
             rules: Rules::new(settings.rules.clone()),
             require: strictest_requirement(&settings),

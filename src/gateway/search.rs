@@ -37,7 +37,7 @@ impl Inner {
             Some(tool) => self.may_call(caller, agent, tool),
             None => {
                 self.may_use(caller, agent, TaskTool::Start)
-                    || self.rules.evaluate_any(caller, (SEND_MESSAGE, agent)).is_allowed()
+                    || self.rules.evaluate_any(caller, SEND_MESSAGE, agent).is_allowed()
             }
         })
     }

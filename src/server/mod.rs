@@ -36,7 +36,6 @@ use crate::admin::AdminApp;
 use crate::config::{self, Listener, RequireRule, Settings, Shutdown};
 use crate::gateway::{Gateway, GatewayError, Handled, is_served};
 use crate::telemetry::log;
-use crate::telemetry::metrics::Metrics;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
 pub(crate) use shutdown::ListenerShutdown;
@@ -119,14 +118,14 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, S
     }
     let listeners = ListenerShutdown::new();
     settings.listeners.iter().for_each(warn_if_unauthenticated);
-    let (mut services, terminated) =
-        add_listeners(&mut server, &settings, (&bridge, &listeners), descriptors)?;
+    let served = ServedGateway { bridge: &bridge, end: &listeners };
+    let (mut services, terminated) = add_listeners(&mut server, &settings, served, descriptors)?;
     server.add_service(background_service("bridge", background));
     let mut watch = background_service("certificates", CertificateReloader::new(terminated, hangups));
     watch.threads = Some(1);
     server.add_service(watch);
     if let Some(admin) = settings.admin {
-        let service = admin_service(admin, (&bridge, &listeners), addresses, settings.limits.header_read);
+        let service = admin_service(admin, served, addresses, settings.limits.header_read);
         services.push(server.add_service(service));
     }
     if takes_over {
@@ -142,6 +141,13 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, S
     Ok(PreparedServer { server, bridge, shutdown: settings.shutdown, upgrade: sockets, listeners })
 }
 
+/// The gateway behind the services of the process, and the end of their listeners.
+#[derive(Clone, Copy)]
+struct ServedGateway<'a> {
+    bridge: &'a Gateway,
+    end: &'a ListenerShutdown,
+}
+
 /// The services of listeners, and the TLS of those that have it.
 type ListenerServices = (Vec<ServiceHandle>, Vec<Arc<TlsListener>>);
 
@@ -149,10 +155,10 @@ type ListenerServices = (Vec<ServiceHandle>, Vec<Arc<TlsListener>>);
 fn add_listeners(
     server: &mut Server,
     settings: &Settings,
-    of: (&Gateway, &ListenerShutdown),
+    served: ServedGateway<'_>,
     descriptors: FileDescriptorBudget,
 ) -> Result<ListenerServices, StartError> {
-    let (bridge, end) = of;
+    let ServedGateway { bridge, end } = served;
     let limits = ConnectionLimits {
         all: settings.limits.connections,
         of_address: settings.limits.address_connections,
@@ -164,9 +170,8 @@ fn add_listeners(
         let (address, socket, tls) =
             (listener.address, socket(&listener, settings.limits.write_stall), listener.tls.clone());
         let app = service(server, settings, end, ListenerProxy { bridge: bridge.clone(), listener });
-        let crowd = (limits, bridge.metrics().clone(), end);
         let Some(tls) = tls else {
-            services.push(server.add_service(listening(app, crowd, socket)));
+            services.push(server.add_service(listening(app, served, limits, socket)));
             continue;
         };
         let endpoint = TlsListener::new(address, tls, &bridge.metrics().tls, settings.limits.auth_failures)
@@ -175,7 +180,7 @@ fn add_listeners(
         let within = settings.limits.header_read;
         let (app, threads) = (Arc::new(app), handshake_threads(&mut threads, server)?);
         let app = TlsAcceptor { app, endpoint, threads, within, listeners: end.clone() };
-        services.push(server.add_service(listening(app, crowd, socket)));
+        services.push(server.add_service(listening(app, served, limits, socket)));
     }
     Ok((services, terminated))
 }
@@ -195,10 +200,11 @@ fn handshake_threads(
 
 fn listening<A>(
     app: A,
-    crowd: (ConnectionLimits, Arc<Metrics>, &ListenerShutdown),
+    served: ServedGateway<'_>,
+    limits: ConnectionLimits,
     socket: ListenerConfig,
 ) -> YieldingService<ConnectionLimit<A>> {
-    let (limits, metrics, end) = crowd;
+    let (metrics, end) = (served.bridge.metrics().clone(), served.end);
     let mut service =
         Service::new("gateway".to_owned(), ConnectionLimit::new(app, limits, metrics, end.quiet()));
     service.add_listener(socket);
@@ -209,11 +215,11 @@ fn listening<A>(
 /// taken all others.
 fn admin_service(
     admin: config::Admin,
-    of: (&Gateway, &ListenerShutdown),
+    served: ServedGateway<'_>,
     addresses: Vec<SocketAddr>,
     within: Duration,
 ) -> YieldingService<ConnectionLimit<AdminApp>> {
-    let (bridge, end) = of;
+    let ServedGateway { bridge, end } = served;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
     let app = AdminApp::new(bridge, admin.allowed_hosts, addresses, within);
     let mut service = Service::new(

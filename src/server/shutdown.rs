@@ -87,8 +87,7 @@ impl ShutdownSignalWatch for DrainSignal {
                         info!(running = self.bridge.running(), "handing over sockets, draining calls");
                         let until = Instant::now() + HANDOVER + self.whole();
                         tokio::spawn(retire(self.bridge.clone(), self.listeners.clone(), serves));
-                        let ended = (self.bridge.clone(), self.listeners.clone());
-                        tokio::spawn(finish(ended, ending, HANDOVER, until));
+                        self.finish(ending, HANDOVER, until);
                         return ShutdownSignal::GracefulUpgrade;
                     }
                     Err(problem) => error!(error = %problem, "failed to hand over sockets, this process stays"),
@@ -99,6 +98,11 @@ impl ShutdownSignalWatch for DrainSignal {
 }
 
 impl DrainSignal {
+    /// Starts the wait for the end of the process (see [`finish`]).
+    fn finish(&self, ending: EndSignals, first: Duration, until: Instant) {
+        tokio::spawn(finish(self.bridge.clone(), self.listeners.clone(), ending, first, until));
+    }
+
     /// Returns the maximum time between the signal and the end of the process.
     fn whole(&self) -> Duration {
         self.shutdown.grace.saturating_add(self.shutdown.drain)
@@ -114,8 +118,7 @@ impl DrainSignal {
             () = ending.again() => return ShutdownSignal::FastShutdown,
             () = tokio::time::sleep(self.shutdown.grace) => {}
         }
-        let ended = (self.bridge.clone(), self.listeners.clone());
-        tokio::spawn(finish(ended, ending, Duration::ZERO, until));
+        self.finish(ending, Duration::ZERO, until);
         ShutdownSignal::GracefulTerminate
     }
 }
@@ -148,8 +151,13 @@ async fn retire(bridge: Gateway, listeners: ListenerShutdown, serves: Option<Ser
 }
 
 /// Ends the process after `first` as soon as nothing runs any more, at `until`, or on a signal.
-async fn finish(ended: (Gateway, ListenerShutdown), mut ending: EndSignals, first: Duration, until: Instant) {
-    let (bridge, listeners) = ended;
+async fn finish(
+    bridge: Gateway,
+    listeners: ListenerShutdown,
+    mut ending: EndSignals,
+    first: Duration,
+    until: Instant,
+) {
     let done = async {
         tokio::time::sleep(first).await;
         // Twice: a connection may be in transfer between two components. And connections that just

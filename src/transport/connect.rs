@@ -93,7 +93,7 @@ pub(super) async fn either(
 
 async fn connect(place: &UpstreamInner, descriptors: RawFd) -> Result<TcpStream, TransportError> {
     // These and no others: another resolution of the name could lead elsewhere.
-    let addresses = addresses((&place.host, place.port), &place.policy).await?;
+    let addresses = addresses(&place.host, place.port, &place.policy).await?;
     let stream = race(addresses).await.map_err(not_connected)?;
     if stream.as_raw_fd() >= descriptors {
         return Err(TransportError::OpenFiles);
@@ -121,7 +121,7 @@ fn not_connected(error: io::Error) -> TransportError {
 /// [`TransportError::Resolve`] if that is unknown.
 pub async fn filter_addresses(uri: &Uri, policy: &AddressPolicy) -> Result<(), TransportError> {
     let (host, port) = host_of(uri)?;
-    let found = addresses((&host, port), policy).await?;
+    let found = addresses(&host, port, policy).await?;
     if found.is_empty() { Err(TransportError::BadUri("the name has no address")) } else { Ok(()) }
 }
 
@@ -147,7 +147,8 @@ pub fn host_of(uri: &Uri) -> Result<(Host, u16), TransportError> {
 
 /// Returns the addresses of a host that may be connected to, as its name resolves now.
 async fn addresses(
-    (host, port): (&Host, u16),
+    host: &Host,
+    port: u16,
     policy: &AddressPolicy,
 ) -> Result<Vec<SocketAddr>, TransportError> {
     let addresses = match host {

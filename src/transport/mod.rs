@@ -82,6 +82,13 @@ struct ClientShared {
     refusals: OnceLock<OutboundMetrics>,
 }
 
+/// The connection of a request.
+struct ReadyConnection {
+    handle: ConnectionHandle,
+    /// The time from which on it was available.
+    since: Instant,
+}
+
 /// A request that failed on one connection, with the permission to use another.
 enum ExchangeFailure {
     /// Nothing was written: the request itself.
@@ -134,9 +141,9 @@ impl HttpClient {
         let mut request = Box::new(target.place.prepare(request)?);
         let (mut fresh, mut now) = (false, begun);
         loop {
-            let way = self.connection(target, (fresh, now), give_up).await;
-            let (way, there) = way.inspect_err(|error| self.count(error))?;
-            match self.exchange(target, way, request, (there, give_up)).await {
+            let connection = self.connection(target, fresh, now, give_up).await;
+            let connection = connection.inspect_err(|error| self.count(error))?;
+            match self.exchange(target, connection, request, give_up).await {
                 Ok(reply) => return Ok(reply),
                 Err(ExchangeFailure::Final(error)) => return Err(error),
                 Err(ExchangeFailure::Unsent(_, error)) if fresh => return Err(TransportError::Unsent(error)),
@@ -173,11 +180,12 @@ impl HttpClient {
     async fn exchange(
         &self,
         target: &Upstream,
-        mut way: ConnectionHandle,
+        connection: ReadyConnection,
         mut request: Box<Request<OutboundBody>>,
-        (there, give_up): (Instant, Instant),
+        give_up: Instant,
     ) -> Result<Response, ExchangeFailure> {
-        let first_byte = after(there, target.timeouts.first_byte);
+        let ReadyConnection { handle: mut way, since } = connection;
+        let first_byte = after(since, target.timeouts.first_byte);
         let deadline = first_byte.min(give_up);
         let waited = match &mut way {
             ConnectionHandle::Line(line) => {
@@ -222,27 +230,27 @@ impl HttpClient {
         }
     }
 
-    /// Finds or opens the connection for the next request, and returns the time since which it is
-    /// available.
+    /// Finds or opens the connection for the next request.
     async fn connection(
         &self,
         target: &Upstream,
-        (fresh, now): (bool, Instant),
+        fresh: bool,
+        now: Instant,
         give_up: Instant,
-    ) -> Result<(ConnectionHandle, Instant), TransportError> {
+    ) -> Result<ReadyConnection, TransportError> {
         let place = &target.place;
         // The clock is read again only after a wait.
         if let Some(stream) = place.pool.join() {
-            return Ok((ConnectionHandle::Stream(stream), now));
+            return Ok(ReadyConnection { handle: ConnectionHandle::Stream(stream), since: now });
         }
         if !fresh && let Some(line) = idle_connection(&place.pool, now).await {
-            return Ok((ConnectionHandle::Line(line), now));
+            return Ok(ReadyConnection { handle: ConnectionHandle::Line(line), since: now });
         }
         let deadline = after(Instant::now(), target.timeouts.connect).min(give_up);
         // Boxed: opening is rare, and every request would carry its size.
         let opening = Box::pin(tokio::time::timeout_at(deadline, self.open(place)));
-        let way = opening.await.map_err(|_| TransportError::ConnectTimeout)??;
-        Ok((way, Instant::now()))
+        let handle = opening.await.map_err(|_| TransportError::ConnectTimeout)??;
+        Ok(ReadyConnection { handle, since: Instant::now() })
     }
 
     async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {

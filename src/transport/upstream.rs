@@ -143,8 +143,7 @@ impl Upstream {
         let host =
             Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
         let pinned = settings.server_name.as_deref();
-        let tls =
-            if secure { Some(UpstreamTls::new((&host, pinned), settings.tls.as_deref())?) } else { None };
+        let tls = if secure { Some(UpstreamTls::new(&host, pinned, settings.tls.as_deref())?) } else { None };
         let place = UpstreamInner {
             host,
             policy: settings.policy,
@@ -243,7 +242,8 @@ impl UpstreamInner {
 
 impl UpstreamTls {
     fn new(
-        (host, pinned): (&Host, Option<&str>),
+        host: &Host,
+        pinned: Option<&str>,
         settings: Option<&ClientConfig>,
     ) -> Result<Self, TransportError> {
         let settings = settings.ok_or(TransportError::BadUri("https without TLS settings"))?;

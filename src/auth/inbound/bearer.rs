@@ -12,13 +12,10 @@ use jsonwebtoken::Algorithm;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::claims::Jwt;
-use super::claims::{ClaimsError, ClaimsMapper, VerifiedToken};
-use super::issuer::Introspection;
-use super::issuer::IssuerClient;
-use super::issuer::{IssuerKeys, KeyRefreshOutcome};
+use super::claims::{ClaimsError, ClaimsMapper, Jwt, VerifiedToken};
+use super::issuer::{Introspection, IntrospectionSettings, IssuerClient, IssuerKeys, KeyRefreshOutcome};
 use super::{AuthProblem, Denied, Endpoint, PresentedCredentials};
-use crate::auth::Caller;
+use crate::auth::{Caller, SignedMessage};
 use crate::config::{AllowList, Auth, TokenIssuer, TokenVerification};
 use crate::sync::lock;
 use crate::transport::HttpClient;
@@ -48,7 +45,8 @@ impl TokenIssuers {
     pub(super) fn new(
         auth: &Auth,
         public_url: Option<&str>,
-        (client, outbound): (HttpClient, &Arc<AllowList>),
+        client: HttpClient,
+        outbound: &Arc<AllowList>,
     ) -> Result<Self, AuthProblem> {
         let through = |issuer| IssuerClient::new(issuer, client.clone(), outbound);
         let issuers = auth.tokens.iter().map(|issuer| IssuerVerifier::new(issuer, auth, through(issuer)?));
@@ -113,15 +111,15 @@ impl TokenIssuers {
         };
         let header = jwt.header().filter(|header| algorithms.contains(&header.algorithm));
         let (header, signature) = header.zip(jwt.signature()).ok_or(Denied::Bad)?;
-        let wanted = (header.key_id.as_deref(), header.algorithm);
-        let signed = (jwt.message.as_bytes(), &*signature);
-        let mut is_signed = keys.have_signed(wanted, signed);
+        let id = header.key_id.as_deref();
+        let signed = SignedMessage { message: jwt.message.as_bytes(), signature: &signature };
+        let mut is_signed = keys.have_signed(id, header.algorithm, signed);
         if is_signed.is_none() {
             let look = keys.refresh().await;
             if look == KeyRefreshOutcome::Changed {
                 self.cache.forget();
             }
-            is_signed = keys.have_signed(wanted, signed);
+            is_signed = keys.have_signed(id, header.algorithm, signed);
             // Its key may be among those that could not be fetched.
             if is_signed.is_none() && look == KeyRefreshOutcome::Failed {
                 return Err(Denied::Unavailable);
@@ -206,14 +204,9 @@ impl IssuerVerifier {
                 let page = web
                     .page(url)
                     .map_err(|problem| AuthProblem::Address(name.clone(), problem.to_string()))?;
-                let credentials = (client_id.as_str(), client_secret);
-                let how = (reader, *cache);
-                VerificationMethod::Introspection(Introspection::new(
-                    name.clone(),
-                    (web, page),
-                    credentials,
-                    how,
-                ))
+                let settings =
+                    IntrospectionSettings { issuer: name.clone(), client_id, client_secret, cache: *cache };
+                VerificationMethod::Introspection(Introspection::new(settings, web, page, reader))
             }
         };
         Ok(Self { name, audience: settings.audience.clone(), check })

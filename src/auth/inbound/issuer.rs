@@ -25,8 +25,7 @@ use tracing::{debug, warn};
 use super::bearer::unix_now;
 use super::claims::{ClaimsError, ClaimsMapper, VerifiedToken};
 use super::{AuthProblem, Denied};
-use crate::auth::KeySet;
-use crate::auth::percent_encoded;
+use crate::auth::{KeySet, SignedMessage, percent_encoded};
 use crate::config::{AllowList, KeySource, Secret, TokenIssuer, key_file, origin_of};
 use crate::transport::{
     AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream, client_config,
@@ -143,23 +142,33 @@ const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// An issuer that is asked about each token.
 pub(super) struct Introspection {
-    pub(super) issuer: String,
-    pub(super) web: IssuerClient,
-    pub(super) page: IssuerEndpoint,
-    pub(super) credentials: Secret,
-    pub(super) reader: ClaimsMapper,
+    issuer: String,
+    web: IssuerClient,
+    page: IssuerEndpoint,
+    credentials: Secret,
+    reader: ClaimsMapper,
     pub(super) cache: Duration,
     turns: Semaphore,
 }
 
+/// The settings of introspection by one issuer.
+pub(super) struct IntrospectionSettings<'a> {
+    pub(super) issuer: String,
+    pub(super) client_id: &'a str,
+    pub(super) client_secret: &'a Secret,
+    /// The longest time for which a result is cached.
+    pub(super) cache: Duration,
+}
+
 impl Introspection {
     pub(super) fn new(
-        issuer: String,
-        (web, page): (IssuerClient, IssuerEndpoint),
-        (client_id, secret): (&str, &Secret),
-        (reader, cache): (ClaimsMapper, Duration),
+        settings: IntrospectionSettings<'_>,
+        web: IssuerClient,
+        page: IssuerEndpoint,
+        reader: ClaimsMapper,
     ) -> Self {
-        let pair = format!("{}:{}", percent_encoded(client_id), percent_encoded(secret.expose()));
+        let IntrospectionSettings { issuer, client_id, client_secret, cache } = settings;
+        let pair = format!("{}:{}", percent_encoded(client_id), percent_encoded(client_secret.expose()));
         let credentials = Secret::new(format!("Basic {}", STANDARD.encode(pair)));
         Self { issuer, web, page, credentials, reader, cache, turns: Semaphore::new(MAX_CONCURRENT_REQUESTS) }
     }
@@ -248,8 +257,9 @@ impl IssuerKeys {
     /// `None`: no key matches.
     pub(super) fn have_signed(
         &self,
-        (id, algorithm): (Option<&str>, Algorithm),
-        signed: (&[u8], &[u8]),
+        id: Option<&str>,
+        algorithm: Algorithm,
+        signed: SignedMessage<'_>,
     ) -> Option<bool> {
         self.current.load().have_signed(id, algorithm, signed)
     }

@@ -123,12 +123,13 @@ impl Authenticator {
     pub fn new(
         auth: &Auth,
         public_url: Option<&str>,
-        (client, outbound): (HttpClient, &Arc<AllowList>),
+        client: HttpClient,
+        outbound: &Arc<AllowList>,
     ) -> Result<Self, AuthProblem> {
         let inner = AuthenticatorInner {
             names: IdentityField::new(&auth.certificate),
             keys: auth.api_keys.as_ref().map(ApiKeyIndex::new),
-            tokens: TokenIssuers::new(auth, public_url, (client, outbound))?,
+            tokens: TokenIssuers::new(auth, public_url, client, outbound)?,
             scopes: auth.scopes.clone(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -270,7 +271,7 @@ mod tests {
     async fn where_something_is_required_and_nothing_can_be_shown_nobody_is_let_in() {
         let client = HttpClient::new(ClientLimits::default());
         let outbound = Arc::new(AllowList::default());
-        let unconfigured = Authenticator::new(&Auth::default(), None, (client, &outbound)).unwrap();
+        let unconfigured = Authenticator::new(&Auth::default(), None, client, &outbound).unwrap();
         for (rule, expected) in [
             (RequireRule::Any, Err(Denied::Missing)),
             (RequireRule::All, Err(Denied::Missing)),

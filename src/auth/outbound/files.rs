@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::TlsIdentity;
 use super::request_credentials::is_sendable;
-use super::{ConfiguredCredentials, Credentials, ReloadOutcome};
+use super::{ConfiguredCredentials, Credentials, ReloadOutcome, TlsIdentity};
 use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;
 

@@ -124,7 +124,7 @@ impl TokenEndpoint {
         subject: Option<&Secret>,
     ) -> Result<TokenResponse, TokenRequestError> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let form = form(oauth2, subject, (unix, rand::random())).map_err(TokenRequestError::Unreachable)?;
+        let form = form(oauth2, subject, unix, rand::random()).map_err(TokenRequestError::Unreachable)?;
         let mut request = Request::new(Bytes::from(form.body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone().into();
@@ -217,7 +217,8 @@ struct AssertionClaims<'a> {
 fn form(
     oauth2: &OAuth2,
     subject: Option<&Secret>,
-    (unix, nonce): (u64, u128),
+    unix: u64,
+    nonce: u128,
 ) -> Result<TokenRequestForm, &'static str> {
     let mut members: Vec<(&str, String)> = Vec::new();
     match subject {
