@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::value::RawValue;
 
-use super::phase::AnswerRefusal;
 use crate::a2a::Fingerprint;
 use crate::fault::AgentFailure;
 
@@ -17,6 +16,15 @@ const MAX_TURNS: usize = 32;
 const MAX_PARTS: usize = 64;
 /// Their total size, in bytes.
 const MAX_PART_BYTES: usize = 256 * 1024;
+
+/// Refusal of a user to answer a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerRefusal {
+    /// The user declined.
+    Declined,
+    /// The user dismissed the question without an answer.
+    Dismissed,
+}
 
 /// Partial answers to one question, by the key of the input that each answers.
 pub type PartialAnswers = BTreeMap<String, Box<RawValue>>;

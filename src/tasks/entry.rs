@@ -11,12 +11,11 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::Timestamp;
-use super::answer_log::{AnswerClaim, AnswersTooLarge, PartialAnswers};
+use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
 use super::change::VisibleState;
-use super::entry_state::{ClientOverride, EntryState, EvictionInfo};
+use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
 use super::guards::{CancelGuard, FollowGuard, WatchGuard};
 use super::map::ShardSlot;
-use super::phase::{AnswerRefusal, TaskPhase};
 use crate::a2a::{Fingerprint, StreamResponse, Task, TaskState, fingerprint, stamp_of};
 use crate::bridge::output::{AgentOutput, OutputState};
 use crate::fault::{AgentFailure, TaskDelay};

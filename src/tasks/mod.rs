@@ -17,7 +17,6 @@ mod guards;
 mod journal;
 mod map;
 mod owner_index;
-mod phase;
 mod record;
 pub mod seal_key_file;
 mod shard;
@@ -31,13 +30,12 @@ mod usage;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use answer_log::{AnswerClaim, AnswersTooLarge, PartialAnswers};
+pub use answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
 pub use entry::TaskEntry;
-pub use entry_state::{ClientOverride, EntryState};
+pub use entry_state::{ClientOverride, EntryState, TaskPhase};
 pub use guards::{CancelGuard, FollowGuard, WatchGuard};
 pub use journal::TaskJournal;
 pub use map::Tasks;
-pub use phase::{AnswerRefusal, TaskPhase};
 
 use crate::seal::AgentTaskId;
 
