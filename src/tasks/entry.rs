@@ -1,9 +1,12 @@
-//! One task as the gateway knows it, and as its watchers see it.
+//! One task as the gateway knows it, and as its watchers see it; with the RAII guards of its
+//! watchers, of its follower and of a cancellation.
 //!
 //! An entry knows its map, so that the map is notified of every change of size and eviction class.
-//! Locks live for one statement; a map's lock may be held while an entry's is taken, never the
-//! other way round.
+//! Watchers are woken only by an event that changes something: a polled agent repeats the same state
+//! again and again. Locks live for one statement; a map's lock may be held while an entry's is
+//! taken, never the other way round.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
@@ -12,11 +15,9 @@ use tokio::sync::watch;
 
 use super::Timestamp;
 use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
-use super::change::VisibleState;
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
-use super::guards::{CancelGuard, FollowGuard, WatchGuard};
 use super::map::ShardSlot;
-use crate::a2a::{Fingerprint, StreamResponse, Task, TaskState, fingerprint, stamp_of};
+use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, fingerprint, stamp_of};
 use crate::bridge::output::{AgentOutput, OutputState};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::sync::{lock, recover};
@@ -152,7 +153,7 @@ impl TaskEntry {
         WatchGuard::new(self.clone())
     }
 
-    pub(super) fn unwatch(&self, now: Instant) {
+    fn unwatch(&self, now: Instant) {
         lock(&self.inside).watchers -= 1;
         self.settle(Some(now));
     }
@@ -190,7 +191,7 @@ impl TaskEntry {
         self.wake();
     }
 
-    pub(super) fn unfollow(&self) {
+    fn unfollow(&self) {
         self.change(|inside| {
             inside.is_followed = false;
             inside.over.get_or_insert(Err(AgentFailure::Internal("following it broke off")));
@@ -230,7 +231,7 @@ impl TaskEntry {
         self.wake();
     }
 
-    pub(super) fn end_stopping(&self) {
+    fn end_stopping(&self) {
         self.is_stopping.store(false, Ordering::Release);
         self.wake();
     }
@@ -468,5 +469,113 @@ impl TaskEntry {
     pub(super) fn wake(&self) {
         self.changes.send_modify(|count| *count += 1);
         self.tell_owners();
+    }
+}
+
+/// Held by a watcher: while it lives, the entry stays as long as its task is live.
+#[derive(Debug)]
+pub struct WatchGuard {
+    entry: Arc<TaskEntry>,
+    ended: Option<Instant>,
+}
+
+impl WatchGuard {
+    pub(super) fn new(entry: Arc<TaskEntry>) -> Self {
+        Self { entry, ended: None }
+    }
+
+    /// Returns the watched entry.
+    pub fn entry(&self) -> &Arc<TaskEntry> {
+        &self.entry
+    }
+
+    /// Ends watching at `now`. A guard that is dropped instead reads the clock.
+    pub fn end(mut self, now: Instant) {
+        self.ended = Some(now);
+    }
+}
+
+impl Drop for WatchGuard {
+    fn drop(&mut self) {
+        self.entry.unwatch(self.ended.unwrap_or_else(Instant::now));
+    }
+}
+
+/// Held while a cancellation waits for the agent; a second `begin_stopping` returns `None`.
+#[derive(Debug)]
+pub struct CancelGuard {
+    entry: Arc<TaskEntry>,
+}
+
+impl CancelGuard {
+    pub(super) fn new(entry: Arc<TaskEntry>) -> Self {
+        Self { entry }
+    }
+
+    /// Returns the entry that is being cancelled.
+    pub fn entry(&self) -> &Arc<TaskEntry> {
+        &self.entry
+    }
+}
+
+impl Drop for CancelGuard {
+    fn drop(&mut self) {
+        self.entry.end_stopping();
+    }
+}
+
+/// Held by the task's only follower; a second `begin_following` returns `None`.
+#[derive(Debug)]
+pub struct FollowGuard {
+    entry: Arc<TaskEntry>,
+}
+
+impl FollowGuard {
+    pub(super) fn new(entry: Arc<TaskEntry>) -> Self {
+        Self { entry }
+    }
+
+    /// Returns the followed entry.
+    pub fn entry(&self) -> &Arc<TaskEntry> {
+        &self.entry
+    }
+}
+
+impl Drop for FollowGuard {
+    /// Frees the task; if no reason was recorded, following counts as broken off.
+    fn drop(&mut self) {
+        self.entry.unfollow();
+    }
+}
+
+/// Digest of the output that a watcher can see.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct VisibleState(u64);
+
+impl VisibleState {
+    /// Computes the digest. `deep` includes the content of artifacts: for events that replace them
+    /// all.
+    pub(super) fn at(work: &AgentOutput, deep: bool) -> Self {
+        let mut hasher = DefaultHasher::new();
+        work.state.map(crate::a2a::TaskState::as_str).hash(&mut hasher);
+        (&work.task_id, &work.context_id, work.reply.is_some(), work.bytes()).hash(&mut hasher);
+        if let Some(status) = &work.status {
+            // Some agents make another id each time that they show a question.
+            status.message_id.as_ref().filter(|_| work.asking().is_none()).hash(&mut hasher);
+            status.parts.iter().for_each(|part| hash_part(part, &mut hasher));
+        }
+        for artifact in work.artifacts().filter(|_| deep) {
+            (&artifact.artifact_id, &artifact.name).hash(&mut hasher);
+            artifact.parts.iter().for_each(|part| hash_part(part, &mut hasher));
+        }
+        Self(hasher.finish())
+    }
+}
+
+fn hash_part(part: &Part, hasher: &mut impl Hasher) {
+    std::mem::discriminant(&part.body).hash(hasher);
+    match &part.body {
+        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.hash(hasher),
+        PartBody::Data(json) | PartBody::Unknown(json) => json.get().hash(hasher),
     }
 }

@@ -277,7 +277,7 @@ impl EntryState {
 }
 
 /// Returns true if a failure ends the task, and not only one connection or credential.
-pub(super) fn ends_task(trouble: &AgentFailure) -> bool {
+fn ends_task(trouble: &AgentFailure) -> bool {
     match trouble {
         AgentFailure::Rejected(_)
         | AgentFailure::VersionNotSupported(_)

@@ -9,11 +9,9 @@
 //! Out of scope: requests to agents (see `follow`), the owner of a task (part of the handle).
 
 mod answer_log;
-mod change;
 pub mod data_dir;
 mod entry;
 mod entry_state;
-mod guards;
 mod journal;
 mod map;
 mod owner_index;
@@ -31,9 +29,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
-pub use entry::TaskEntry;
+pub use entry::{CancelGuard, FollowGuard, TaskEntry, WatchGuard};
 pub use entry_state::{ClientOverride, EntryState, TaskPhase};
-pub use guards::{CancelGuard, FollowGuard, WatchGuard};
 pub use journal::TaskJournal;
 pub use map::Tasks;
 
