@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use super::entry::TaskEntry;
 use super::entry_state::EntryState;
 use super::owner_index::OwnerIndex;
-use super::shard::{TaskShard, TaskSlot, weight};
-use super::usage::{EvictionClass, Usage};
+use super::shard::{EvictionClass, TaskShard, TaskSlot, Usage, weight};
 use super::{EntryKey, TaskLimits, TaskMapFull};
 use crate::sync::lock;
 

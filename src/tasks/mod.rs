@@ -23,7 +23,6 @@ mod simulation;
 pub mod store;
 #[cfg(test)]
 mod tests;
-mod usage;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
