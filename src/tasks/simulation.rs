@@ -16,10 +16,6 @@ use crate::a2a::TaskState;
 use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 
-mod model;
-
-use model::Row;
-
 const TTL: u64 = 1000;
 const MAX_SIMULATED_TASKS: usize = 8;
 const BYTES: usize = 40_000;
@@ -364,4 +360,76 @@ fn one_shard_does_what_the_model_does() {
 fn several_shards_keep_to_the_rules() {
     simulate(4, 50);
     simulate(64, 20);
+}
+
+/// A task as the model sees it.
+struct Row {
+    entry: Arc<TaskEntry>,
+    keys: Vec<EntryKey>,
+    finished: bool,
+    named: bool,
+    over: bool,
+    watchers: usize,
+    expected: u64,
+    followed: bool,
+    active: u64,
+    dropped: bool,
+}
+
+impl Row {
+    fn new(entry: Arc<TaskEntry>, key: EntryKey, named: bool, active: u64) -> Self {
+        Self {
+            entry,
+            keys: vec![key],
+            finished: false,
+            named,
+            over: false,
+            watchers: 0,
+            expected: 0,
+            followed: false,
+            active,
+            dropped: false,
+        }
+    }
+
+    /// Records activity: a lookup or an event of the agent; too late if the task has expired.
+    fn touch(&mut self, now: u64) {
+        if !self.is_expired(now) {
+            self.active = self.active.max(now);
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished || self.over && !self.named
+    }
+
+    fn is_watched(&self, now: u64) -> bool {
+        self.watchers > 0 || self.expected > now
+    }
+
+    /// Returns the time of the last activity: an expected watcher that did not come counts until
+    /// its time.
+    fn active(&self, now: u64) -> u64 {
+        if !self.is_finished() && self.expected <= now { self.active.max(self.expected) } else { self.active }
+    }
+
+    fn is_expired(&self, now: u64) -> bool {
+        let is_held = !self.is_finished() && self.is_watched(now);
+        !is_held && now >= self.active(now) + TTL
+    }
+
+    /// Returns the position in the order of eviction; `None` if the task may not be evicted.
+    fn rank(&self, now: u64) -> Option<u8> {
+        match self {
+            _ if self.dropped => None,
+            _ if self.is_finished() => Some(0),
+            _ if self.is_watched(now) => None,
+            _ if !self.followed => Some(1),
+            _ => (self.named || self.is_expired(now)).then_some(2),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.entry.bytes() + self.keys.iter().map(crate::tasks::shard::weight).sum::<usize>()
+    }
 }
