@@ -7,7 +7,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::store::FILES;
+/// The file of the store.
+pub(super) const STORE_FILE: &str = "tasks.redb";
+/// The process that holds the lock on this file owns the others.
+pub(super) const STORE_LOCK: &str = "tasks.lock";
 
 /// Reason for which a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +60,7 @@ pub fn probe(dir: &Path) -> Result<(), DataDirProblem> {
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
     let written = written.and_then(|_| fs::remove_file(&draft));
     written.map_err(|error| DataDirProblem::Unwritable { folder: folder.to_owned(), error })?;
-    for file in FILES.map(|name| dir.join(name)) {
+    for file in [STORE_FILE, STORE_LOCK].map(|name| dir.join(name)) {
         match OpenOptions::new().read(true).write(true).open(&file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(DataDirProblem::Unusable { file, error });

@@ -14,15 +14,10 @@ use tracing::info;
 
 use super::queue::PendingChanges;
 use super::{StoreProblem, StoreTable};
-use crate::tasks::data_dir;
+use crate::tasks::data_dir::{self, STORE_FILE, STORE_LOCK};
 
-const NAME: &str = "tasks.redb";
 /// Name of a new file until it is complete, so that `tasks.redb` is never half made.
 const DRAFT: &str = "tasks.redb.new";
-/// The process that holds the lock on this file owns the others.
-const LOCK: &str = "tasks.lock";
-/// All files that stay in the directory.
-pub(in crate::tasks) const FILES: [&str; 2] = [NAME, LOCK];
 /// The default of redb is a GiB. Rows are read once, at the start; only the upper pages are written
 /// again and again.
 const CACHE: usize = 16 * 1024 * 1024;
@@ -55,7 +50,7 @@ impl StoreFile {
     }
 
     fn found(dir: &Path, open: FileOpener) -> Result<Self, StoreProblem> {
-        let file = dir.join(NAME);
+        let file = dir.join(STORE_FILE);
         let owner = own(dir, &file)?;
         if !file.try_exists().map_err(|error| io_error(&file, error))? {
             make(dir, &file)?;
@@ -144,9 +139,10 @@ fn checked() -> Builder {
 }
 
 fn own(dir: &Path, file: &Path) -> Result<File, StoreProblem> {
-    let cannot = |error| io_error(&dir.join(LOCK), error);
+    let cannot = |error| io_error(&dir.join(STORE_LOCK), error);
     data_dir::make(dir).map_err(|error| io_error(dir, error))?;
-    let owner = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
+    let owner =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(STORE_LOCK));
     let owner = owner.map_err(cannot)?;
     match owner.try_lock() {
         Ok(()) => Ok(owner),

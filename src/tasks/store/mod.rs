@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-pub(super) use disk::FILES;
 use disk::StoreFile;
 use peer::Peer;
 pub use peer::{RowFrame, SuccessorMessage};
