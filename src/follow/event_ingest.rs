@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use super::job::{DetachedCall, SendCompletion};
-use super::task_follower::{TaskFollower, awaiting};
+use super::task_follower::{DetachedCall, SendCompletion, TaskFollower, awaiting};
 use crate::a2a::{StreamResponse, fingerprint};
 use crate::agents::{AgentOperation, Bearing, DetachableCall, DriveEvent, ResolvedAgent};
 use crate::fault::AgentFailure;

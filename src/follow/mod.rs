@@ -5,14 +5,11 @@
 //!
 //! Out of scope: the owner of a task (part of the handle), responses to clients.
 
-mod artifact_eviction;
 mod event_ingest;
-mod job;
 mod poll_scheduler;
 mod push_trigger;
-mod successors;
 mod task_follower;
 
-pub use job::{DetachMode, DetachedCall};
 pub use push_trigger::PushAddressFn;
+pub use task_follower::{DetachMode, DetachedCall};
 pub use task_follower::{FollowLimits, TaskFollower};

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
-use super::job::BackgroundJob;
-use super::task_follower::TaskFollower;
+use super::task_follower::{BackgroundJob, TaskFollower};
 use crate::agents::{AgentOperation, DriveEvent, ResolvedAgent, WebhookTarget};
 use crate::fault::AgentFailure;
 use crate::sync::lock;

@@ -1,10 +1,20 @@
 //! All followed tasks, and the only place where their futures are polled.
 //!
 //! Jobs come in through a bounded queue and run on the runtime of the gateway's background service,
-//! so that nothing is spawned elsewhere. See also `poll_scheduler` for tasks without a stream.
+//! so that nothing is spawned elsewhere. See also `event_ingest` for the jobs that read events, and
+//! `refresh` for tasks without a stream.
+//!
+//! One follower listens to an agent for all watchers of a task, with the credentials of the caller
+//! that started it. A watcher that joins later leaves its own credentials here. When the token of
+//! the first caller is refused, the follower takes them and continues, so that no watcher waits for
+//! an event that never arrives.
+//!
+//! Large artifacts of finished tasks are left to the agent, and fetched again on demand. An artifact
+//! stays here if the agent does not have it any more.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -12,21 +22,36 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::event_ingest::{EventIngest, can_be_stopped};
-use super::job::{BackgroundJob, DetachMode, DetachedCall, SendCompletion};
 use super::poll_scheduler::PollScheduler;
-use super::push_trigger::PushRegistrations;
-use super::successors::FollowerCredentials;
-use crate::a2a::{Fingerprint, Message, TaskState};
+use super::push_trigger::{PushRegistrations, RefreshGuard};
+use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState};
 use crate::agents::{
-    AgentOperation, CallLimits, FollowUpMessage, KnownQuestions, ResolvedAgent, is_away, start,
+    AgentOperation, CallLimits, DetachableCall, DriveEvent, FollowUpMessage, KnownQuestions, ResolvedAgent,
+    is_away, start,
 };
 use crate::bridge::output::AgentOutput;
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::AnswerRoom;
 use crate::sync::lock;
-use crate::tasks::{EntryKey, EntryState, TaskEntry, TaskJournal, TaskMapFull, TaskPhase, Tasks, Timestamp};
+use crate::tasks::{
+    CancelGuard, EntryKey, EntryState, FollowGuard, TaskEntry, TaskJournal, TaskMapFull, TaskPhase, Tasks,
+    Timestamp,
+};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::HttpClient;
+
+/// Longest wait for an agent that is asked for the state of a task: clients wait for the response.
+const LOOKED_WITHIN: Duration = Duration::from_secs(10);
+/// Jobs that can wait to be begun, beyond the permits: messages, refreshes and cancellations.
+const EXTRA: usize = 1024;
+/// Fewest messages that may be in flight to agents besides the streams.
+const LEAST_BESIDE: usize = 64;
+/// Number of successors above which those of entries without a follower are removed.
+const PRUNE_ABOVE: usize = 64;
+/// Most tasks of one round: each costs a request to its agent.
+const MAX_TASKS_PER_ROUND: usize = 64;
+/// Longest wait for the artifacts of an agent: clients wait for them, and so do other tasks.
+const FETCHED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Limits on following.
 #[derive(Debug, Clone, Copy)]
@@ -62,13 +87,6 @@ pub struct TaskFollower {
     room: AnswerRoom,
     pub(super) metrics: Arc<Metrics>,
 }
-
-/// Longest wait for an agent that is asked for the state of a task: clients wait for the response.
-const LOOKED_WITHIN: Duration = Duration::from_secs(10);
-/// Jobs that can wait to be begun, beyond the permits: messages, refreshes and cancellations.
-const EXTRA: usize = 1024;
-/// Fewest messages that may be in flight to agents besides the streams.
-const LEAST_BESIDE: usize = 64;
 
 impl TaskFollower {
     /// Returns a follower without tasks.
@@ -407,4 +425,252 @@ pub(super) fn awaiting(entry: &TaskEntry) -> Option<AgentOperation> {
         Some((inside.work.task_id.clone()?, asked))
     })?;
     Some(AgentOperation::Await(task, asked))
+}
+
+/// A call that its client leaves.
+pub struct DetachedCall {
+    /// The call itself.
+    pub drive: DetachableCall,
+    /// The output so far.
+    pub work: AgentOutput,
+    /// The agent's name.
+    pub agent: Arc<str>,
+    /// Address and credentials of the agent.
+    pub known: Arc<ResolvedAgent>,
+    /// The number that the client may hold.
+    pub local: [u8; 16],
+}
+
+/// Treatment of a call that no client holds a handle of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DetachMode {
+    /// No client can ask for it, but the agent must not lose its listener.
+    Drain,
+    /// The task is cancelled as soon as the agent has named it.
+    Stop,
+}
+
+/// Job of the background.
+pub(super) enum BackgroundJob {
+    /// Follows the task to its end, and notifies the sender when the agent has accepted its
+    /// message.
+    Follow {
+        /// The task.
+        entry: Arc<TaskEntry>,
+        /// The exchange with the agent.
+        drive: DetachableCall,
+        /// Address and credentials of the agent.
+        known: Arc<ResolvedAgent>,
+        /// The right to follow it.
+        following: FollowGuard,
+        /// Notifies the sender of the message, if there is one.
+        said: Option<SendCompletion>,
+    },
+    /// Sends a message in a task that another exchange follows.
+    Beside {
+        /// The task.
+        entry: Arc<TaskEntry>,
+        /// The exchange with the agent.
+        drive: DetachableCall,
+        /// Address and credentials of the agent.
+        known: Arc<ResolvedAgent>,
+        /// Notifies the sender of the message.
+        said: SendCompletion,
+    },
+    /// Reads the stream of a call that no client asks for, to its end.
+    Leave(Box<DetachedCall>, DetachMode),
+    /// Cancels a task.
+    Cancel(CancelGuard, Arc<ResolvedAgent>),
+    /// Refreshes a task, because its agent has pushed.
+    Look(Arc<TaskEntry>, Arc<ResolvedAgent>, RefreshGuard),
+}
+
+/// Completion of a message: the agent has accepted it, or has not.
+pub(super) struct SendCompletion {
+    /// Notifies the sender.
+    tell: oneshot::Sender<Result<(), AgentFailure>>,
+    /// The question that the message answers.
+    pub(super) turn: Option<[u8; 16]>,
+}
+
+impl SendCompletion {
+    /// Notifies the sender of the result. A question is open again if its answer was certainly not
+    /// received.
+    pub(super) fn complete(self, entry: &TaskEntry, result: Result<(), AgentFailure>) {
+        match (self.turn, &result) {
+            (Some(turn), Ok(())) => entry.mark_answer_sent(turn),
+            // The delivery is unconfirmed: no other answer is accepted until the agent has reported
+            // the state of the task.
+            (Some(turn), Err(trouble @ (AgentFailure::Timeout(_) | AgentFailure::ConnectionLost(_)))) => {
+                entry.mark_answer_unconfirmed(turn, trouble)
+            }
+            (Some(turn), Err(trouble)) => entry.release_answer(turn, trouble.clone()),
+            (None, _) => {}
+        }
+        // The sender may have left.
+        drop(self.tell.send(result));
+    }
+}
+
+impl BackgroundJob {
+    /// Reports that there is no room: the message is not sent.
+    fn give_up(self) {
+        let trouble = AgentFailure::Internal("too much waits to be said; nothing was sent");
+        match self {
+            Self::Follow { entry, following, said: Some(said), .. } => {
+                entry.end(Ok(()), Timestamp::now());
+                drop(following);
+                said.complete(&entry, Err(trouble));
+            }
+            Self::Beside { entry, said, .. } => said.complete(&entry, Err(trouble)),
+            Self::Follow { said: None, .. } | Self::Leave(..) | Self::Cancel(..) | Self::Look(..) => {}
+        }
+    }
+}
+
+/// The newest successor of each followed task.
+///
+/// Bounded by the number of followed tasks: the follower takes the successor when it ends.
+#[derive(Default)]
+pub(super) struct FollowerCredentials(Mutex<HashMap<usize, FollowerCredential>>);
+
+/// The weak reference keeps the address of the entry, which is the key, from being used again.
+struct FollowerCredential {
+    entry: Weak<TaskEntry>,
+    known: Arc<ResolvedAgent>,
+}
+
+impl FollowerCredentials {
+    /// Inserts the credentials that the follower of `entry` is to continue with. The newest win.
+    pub(super) fn insert(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
+        let successor = FollowerCredential { entry: Arc::downgrade(entry), known: known.clone() };
+        let mut successors = lock(&self.0);
+        successors.insert(key(entry), successor);
+        // Doubling keeps the cost of pruning constant for each insertion.
+        if successors.len() > PRUNE_ABOVE && successors.len().is_power_of_two() {
+            let is_followed = |entry: Arc<TaskEntry>| entry.visible_state(|inside| inside.is_followed());
+            successors.retain(|_, successor| successor.entry.upgrade().is_some_and(is_followed));
+        }
+    }
+
+    /// Removes and returns the credentials to continue with.
+    pub(super) fn take(&self, entry: &Arc<TaskEntry>) -> Option<Arc<ResolvedAgent>> {
+        Some(lock(&self.0).remove(&key(entry))?.known)
+    }
+}
+
+fn key(entry: &Arc<TaskEntry>) -> usize {
+    Arc::as_ptr(entry).addr()
+}
+
+impl TaskFollower {
+    /// Drops the large artifacts of finished tasks without watchers, if their agents still have
+    /// them. `known` resolves an agent.
+    pub async fn evict(&self, known: impl Fn(&str) -> Option<Arc<ResolvedAgent>>) {
+        let now = Instant::now();
+        let mut large = Vec::new();
+        self.tasks.for_each(now, |entry| {
+            if large.len() < MAX_TASKS_PER_ROUND && self.tasks.should_shed(entry, now) {
+                large.push(entry.clone());
+            }
+        });
+        let mut silent: Vec<Arc<str>> = Vec::new();
+        for entry in large {
+            let known = known(entry.agent()).filter(|_| !silent.contains(entry.agent()));
+            let Some(known) = known else { continue };
+            match self.fetch(&entry, &known).await {
+                Ok(Some(task)) if task.status.state.is_terminal() && !task.artifacts.is_empty() => {
+                    // A watcher may have come meanwhile.
+                    if self.tasks.should_shed(&entry, Instant::now()) {
+                        entry.update(AgentOutput::evict_artifacts);
+                    }
+                }
+                // Content that only the gateway has stays here.
+                Ok(_) | Err(AgentFailure::TaskNotFound) => entry.keep_artifacts(),
+                Err(trouble) => {
+                    debug!(agent = %entry.agent(), error = %trouble, "failed to check artifacts at agent");
+                    silent.push(entry.agent().clone());
+                }
+            }
+        }
+    }
+
+    /// Fetches artifacts again that were left to the agent.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentFailure`], if the agent does not return them.
+    pub async fn refetch(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+    ) -> Result<(), AgentFailure> {
+        if !entry.visible_state(|inside| inside.work.artifacts_shed) {
+            return Ok(());
+        }
+        match self.fetch(entry, known).await? {
+            Some(task) => entry
+                .update(|work| work.restore_artifacts(task))
+                .map_err(|too_much| AgentFailure::LimitExceeded(too_much.max_bytes, "its artifacts")),
+            None => Ok(()),
+        }
+    }
+
+    async fn fetch(
+        &self,
+        entry: &TaskEntry,
+        known: &Arc<ResolvedAgent>,
+    ) -> Result<Option<Task>, AgentFailure> {
+        let fetched = tokio::time::timeout(FETCHED_WITHIN, self.fetch_all(entry, known)).await;
+        fetched.unwrap_or(Err(AgentFailure::Timeout("no answer")))
+    }
+
+    async fn fetch_all(
+        &self,
+        entry: &TaskEntry,
+        known: &Arc<ResolvedAgent>,
+    ) -> Result<Option<Task>, AgentFailure> {
+        let Some(id) = entry.task_id() else { return Ok(None) };
+        let mut drive = self.start(known, AgentOperation::Look(id));
+        let mut found = None;
+        loop {
+            match drive.next().await {
+                DriveEvent::Said(StreamResponse::Task(task)) => found = Some(task),
+                DriveEvent::Said(_) | DriveEvent::Delayed(_) => {}
+                DriveEvent::Over(result) => return result.map(|()| found),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::AnswerClaim;
+
+    #[test]
+    fn an_answer_is_taken_again_only_if_it_surely_or_perhaps_did_not_arrive() {
+        let (turn, digest, other) = ([1; 16], [2; 16], [3; 16]);
+        for (result, same, another) in [
+            (Ok(()), AnswerClaim::Same, AnswerClaim::Other),
+            (Err(AgentFailure::Internal("full")), AnswerClaim::Ours, AnswerClaim::Ours),
+            (Err(AgentFailure::Unreachable("refused")), AnswerClaim::Ours, AnswerClaim::Ours),
+            (Err(AgentFailure::ConnectionLost("cut off")), AnswerClaim::Ours, AnswerClaim::Other),
+            (Err(AgentFailure::Timeout("no answer")), AnswerClaim::Ours, AnswerClaim::Other),
+        ] {
+            let again = |digest| {
+                let entry = TaskEntry::new("bard".into(), [7; 16], AgentOutput::new(100), Timestamp::now());
+                assert_eq!(entry.claim_answer(turn, [2; 16]), AnswerClaim::Ours);
+                assert_eq!(entry.claim_answer(turn, [2; 16]), AnswerClaim::Same, "while it is on its way");
+                let (tell, mut heard) = oneshot::channel();
+                SendCompletion { tell, turn: Some(turn) }.complete(&entry, result.clone());
+                assert_eq!(heard.try_recv().unwrap(), result);
+                let first = entry.claim_answer(turn, digest);
+                (first, entry.claim_answer(turn, digest))
+            };
+            assert_eq!(again(digest), (same, AnswerClaim::Same), "{result:?}");
+            let second = if another == AnswerClaim::Ours { AnswerClaim::Same } else { AnswerClaim::Other };
+            assert_eq!(again(other), (another, second), "{result:?}");
+        }
+    }
 }
