@@ -6,10 +6,9 @@
 //! Out of scope: the owner of a task (part of the handle), responses to clients.
 
 mod event_ingest;
-mod poll_scheduler;
-mod push_trigger;
+mod refresh;
 mod task_follower;
 
-pub use push_trigger::PushAddressFn;
+pub use refresh::PushAddressFn;
 pub use task_follower::{DetachMode, DetachedCall};
 pub use task_follower::{FollowLimits, TaskFollower};

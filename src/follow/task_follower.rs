@@ -22,8 +22,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::event_ingest::{EventIngest, can_be_stopped};
-use super::poll_scheduler::PollScheduler;
-use super::push_trigger::{PushRegistrations, RefreshGuard};
+use super::refresh::{PollScheduler, PushRegistrations, RefreshGuard};
 use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState};
 use crate::agents::{
     AgentOperation, CallLimits, DetachableCall, DriveEvent, FollowUpMessage, KnownQuestions, ResolvedAgent,
