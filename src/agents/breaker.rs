@@ -4,8 +4,8 @@
 //! probe to the next; when the time is over, one request probes the endpoint and decides, and all
 //! others wait for that one or go elsewhere. So an endpoint that returns does not get all waiting
 //! requests at once, and one that stays away costs one request at a time: of calls, followed tasks
-//! and checks together. Time is an argument. See `endpoints` for the choice of an endpoint and
-//! `endpoint_permit` for failures.
+//! and checks together. Time is an argument. See `endpoints` for the choice of an endpoint and for
+//! failures.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;

@@ -14,7 +14,6 @@ mod card_keys;
 mod credentials;
 mod directory;
 mod drive;
-mod endpoint_permit;
 mod endpoints;
 mod extension;
 mod forward;
