@@ -1,9 +1,11 @@
 //! Forwards a client's own request to an agent, with the gateway's credentials; and returns its
 //! response as received.
 //!
-//! If an agent has several endpoints, the affinity of tasks is read from both (see
-//! `affinity_recorder`). See also `gateway::a2a` for other rewriting and `call` for calls of the
-//! gateway's own.
+//! If an agent has several endpoints, the recorder of affinity reads from the response which task and
+//! conversation the endpoint holds, as far as needed: the events of a stream until both are known, a
+//! single response up to a limit. A response that cannot be read is not recorded; its task can be
+//! located later (see `locate`). See also `gateway::a2a` for other rewriting and `call` for calls of
+//! the gateway's own.
 
 use std::sync::Arc;
 
@@ -11,15 +13,20 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
-use super::affinity_recorder::AffinityRecorder;
 use super::locate::locate_endpoint;
 use super::resolved::{AgentRequest, ResolvedAgent, current};
 use super::rpc::{BodyKind, is_no_route, post_for_all, to_failure, whole};
-use crate::a2a::{BoundRequest, context_of};
+use crate::a2a::{BoundRequest, StreamResponse, context_of};
 use crate::config::AgentMethod;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
+use crate::sse::Decoder;
 use crate::transport::{HttpClient, Response};
+
+/// The maximum size of a response, or event, that is read for this, in bytes.
+const MAX_OBSERVED_BYTES: usize = 1 << 20;
+/// The maximum number of events of a stream that are read for this.
+const MOST_EVENTS: usize = 16;
 
 /// A request to forward.
 pub struct ForwardRequest {
@@ -220,5 +227,80 @@ impl ForwardedResponse {
             ear.end();
         }
         Ok(body)
+    }
+}
+
+/// Observes the response of one endpoint.
+pub(super) struct AffinityRecorder {
+    known: Arc<ResolvedAgent>,
+    at: usize,
+    heard: Observed,
+}
+
+/// The part of the response that was observed.
+enum Observed {
+    Value(Vec<u8>),
+    Events(Decoder, usize),
+    /// All that is needed, or more than is read.
+    Enough,
+}
+
+impl AffinityRecorder {
+    /// Observes a response of this form, from the beginning.
+    pub(super) fn new(known: Arc<ResolvedAgent>, at: usize, form: BodyKind) -> Self {
+        let heard = match form {
+            BodyKind::Json => Observed::Value(Vec::new()),
+            BodyKind::Stream => Observed::Events(Decoder::new(MAX_OBSERVED_BYTES), MOST_EVENTS),
+        };
+        Self { known, at, heard }
+    }
+
+    /// Observes the next bytes.
+    fn observe(&mut self, bytes: &[u8]) {
+        let is_enough = match &mut self.heard {
+            Observed::Value(body) if body.len().saturating_add(bytes.len()) <= MAX_OBSERVED_BYTES => {
+                body.extend_from_slice(bytes);
+                false
+            }
+            Observed::Value(_) | Observed::Enough => true,
+            Observed::Events(decoder, left) => {
+                let Ok(events) = decoder.push(bytes) else {
+                    self.heard = Observed::Enough;
+                    return;
+                };
+                *left = left.saturating_sub(events.len());
+                let is_last = *left == 0;
+                let told = events.iter().filter(|event| self.known.is_done(self.at, &event.data)).count();
+                is_last || told > 0
+            }
+        };
+        if is_enough {
+            self.heard = Observed::Enough;
+        }
+    }
+
+    /// Observes the end of the response.
+    pub(super) fn end(&mut self) {
+        if let Observed::Value(body) = std::mem::replace(&mut self.heard, Observed::Enough) {
+            self.known.is_done(self.at, &body);
+        }
+    }
+}
+
+impl ResolvedAgent {
+    /// Records the endpoint of the task and conversation of a response. Returns true if the
+    /// response names both, or can name no more.
+    fn is_done(&self, at: usize, json: &[u8]) -> bool {
+        let Ok(event) = self.interface.event(json) else { return false };
+        self.endpoints.hear(at, &event);
+        match &event {
+            StreamResponse::Task(task) => task.context_id.is_some(),
+            StreamResponse::Message(_) => true,
+            StreamResponse::Status { task_id, context_id, .. }
+            | StreamResponse::Artifact { task_id, context_id, .. } => {
+                task_id.is_some() && context_id.is_some()
+            }
+            StreamResponse::Unknown => false,
+        }
     }
 }

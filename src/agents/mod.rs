@@ -5,7 +5,6 @@
 //! left (see `follow`).
 
 mod affinity;
-mod affinity_recorder;
 mod along;
 mod breaker;
 mod call;
