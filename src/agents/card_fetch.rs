@@ -9,10 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-
-use super::directory::Agent;
 use tokio::io::AsyncReadExt as _;
 
+use super::directory::Agent;
 use crate::a2a::{AgentCard, CardError};
 use crate::auth::AccessToken;
 use crate::config::CardSource;
@@ -40,7 +39,7 @@ pub enum CardFetchError {
     Distrusted(#[from] super::interface::UntrustedInterface),
     /// The card is not signed by the required key.
     #[error("{0}; the operator demands a signature (signature.required)")]
-    Unsigned(#[from] super::signature::CardSignatureError),
+    Unsigned(#[from] super::card_signature::CardSignatureError),
     /// The file cannot be read.
     #[error("cannot read {0}: {1}")]
     File(String, std::io::Error),

@@ -14,7 +14,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, Request};
 use tracing::warn;
 
-use super::card_keys::Seen;
+use super::card_signature::Seen;
 use super::directory::{Agent, Directory};
 use crate::a2a::{AgentCard, ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
 use crate::auth::{AccessToken, CardKey, ReloadOutcome, TokenUnavailable};

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::along::ForwardedContext;
 use super::card_fetch::CardFetchError;
-use super::card_keys::CardKeys;
+use super::card_signature::CardKeys;
 use super::endpoints::Endpoints;
 use super::interface::{CardPolicy, trusted};
 use super::kept::KeptCards;
@@ -23,8 +23,7 @@ use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
 use crate::auth::{AgentTokens, Credentials, SubjectToken};
 use crate::config::{self, AllowList, CardSource, Protocol, Settings};
 use crate::sync::lock;
-use crate::telemetry::metrics::OutboundMetrics;
-use crate::telemetry::metrics::{AgentMetrics, Metrics};
+use crate::telemetry::metrics::{AgentMetrics, Metrics, OutboundMetrics};
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
 /// The maximum number of interfaces of a card that are used besides the first.

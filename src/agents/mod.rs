@@ -9,7 +9,7 @@ mod along;
 mod breaker;
 mod call;
 mod card_fetch;
-mod card_keys;
+mod card_signature;
 mod credentials;
 mod directory;
 mod drive;
@@ -25,7 +25,6 @@ mod recovery;
 mod refresh;
 mod resolved;
 mod rpc;
-mod signature;
 mod standing;
 mod stream;
 

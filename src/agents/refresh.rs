@@ -11,10 +11,10 @@ use http::{Method, Request, Uri};
 use tracing::{info, warn};
 
 use super::card_fetch::{CardFetchError, CardRequest, FetchedCard};
+use super::card_signature::verify;
 use super::directory::{Agent, Directory};
 use super::kept::KeptCards;
 use super::resolved::ResolvedAgent;
-use super::signature::verify;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::config::CardSource;
 use crate::telemetry::label::Refresh;

@@ -1,6 +1,6 @@
 //! Keys that must have signed a card.
 //!
-//! See also `agents::signature` for verification.
+//! See also `agents::card_signature` for verification.
 
 use std::path::PathBuf;
 
