@@ -4,7 +4,7 @@
 //! changes nothing, so every endpoint may be asked in turn until one knows the task. No other
 //! request is used to find the right endpoint. See `affinity` for the map.
 
-use super::recovery::is_passing;
+use super::call::is_passing;
 use super::resolved::{AgentRequest, ResolvedAgent};
 use super::rpc::{ensure_task_id, task_of};
 use crate::a2a::Task;

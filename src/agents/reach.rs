@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::recovery::is_passing;
+use super::call::is_passing;
 use super::resolved::{ResolvedAgent, current};
 use super::rpc::get_task;
 use crate::a2a::Task;

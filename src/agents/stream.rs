@@ -1,6 +1,6 @@
 //! Reads the events of an agent: selects those of our task, and finds its end.
 //!
-//! Follows `docs/spec/a2a.md §4.3`, rules 1 to 8. See `recovery` for streams that stop too early.
+//! Follows `docs/spec/a2a.md §4.3`, rules 1 to 8. See `call` for streams that stop too early.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
