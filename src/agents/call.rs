@@ -14,7 +14,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::drive::{DetachableCall, EventSender};
-use super::reach::{LocatedTask, find_task, wait_for};
+use super::locate::{LocatedTask, find_task, wait_for};
 use super::resolved::{AgentRequest, ResolvedAgent, current};
 use super::rpc::{
     BodyKind, by_status, cancel_task, first_refusal, get_task, post, refusal, set_webhook, subscribe, whole,

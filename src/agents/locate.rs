@@ -1,12 +1,21 @@
-//! Locates the endpoint that holds a task, if an agent has several.
+//! Locates a task: the endpoint that holds it, if an agent has several, and the interface of the
+//! agent's newest card that leads to it.
 //!
 //! After a restart, or if another gateway began the task, the endpoint is not known: `GetTask`
 //! changes nothing, so every endpoint may be asked in turn until one knows the task. No other
 //! request is used to find the right endpoint. See `affinity` for the map.
+//!
+//! All interfaces of a card are of the same agent (A2A 1.0 §8.3.1); the first is preferred.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use super::call::is_passing;
 use super::resolved::{AgentRequest, ResolvedAgent};
-use super::rpc::{ensure_task_id, task_of};
+use super::rpc::{ensure_task_id, get_task, task_of};
 use crate::a2a::Task;
 use crate::config::AgentMethod as Call;
 use crate::fault::AgentFailure;
@@ -72,4 +81,66 @@ pub(super) async fn locate_endpoint(
     let is_known = endpoints.of(Call::Get).is_some()
         || endpoints.home(task).is_some_and(|home| !endpoints.are_several() || endpoints.is_up(home));
     if is_known { Ok(()) } else { locate(client, known, task, room).await.map(drop) }
+}
+
+/// A task, and its agent as called where the task was found.
+pub(super) struct LocatedTask {
+    pub(super) known: Arc<ResolvedAgent>,
+    pub(super) task: Task,
+}
+
+/// Gets a task through each interface of the newest card, until one knows it.
+///
+/// # Errors
+///
+/// [`AgentFailure::TaskNotFound`] only if all say so; else the failure of the first that may know
+/// the task.
+pub(super) async fn find_task(
+    client: &HttpClient,
+    known: &Arc<ResolvedAgent>,
+    task: &str,
+    room: &mut AnswerRoom,
+) -> Result<LocatedTask, AgentFailure> {
+    let newest = known.clone().newest();
+    let mut trouble: Option<AgentFailure> = None;
+    for known in newest.interfaces() {
+        match get_task(client, &known, task, room).await {
+            Ok(task) => return Ok(LocatedTask { known, task }),
+            Err(why) if why == AgentFailure::TaskNotFound || is_passing(&why) => {
+                let is_first = trouble.as_ref().is_none_or(|trouble| *trouble == AgentFailure::TaskNotFound);
+                trouble = if is_first { Some(why) } else { trouble };
+            }
+            Err(why) => return Err(trouble.unwrap_or(why)),
+        }
+    }
+    Err(trouble.unwrap_or(AgentFailure::TaskNotFound))
+}
+
+/// Waits until a task may be asked for again after all its breakers were open: at one of its
+/// endpoints, at an endpoint with a closed breaker that did not respond (`pause`), or at the
+/// endpoints of another card.
+pub(super) async fn wait_for(known: &Arc<ResolvedAgent>, task: &str, pause: Duration) {
+    let latest = known.latest.upgrade();
+    let mut changes = latest.as_ref().map(|latest| latest.changed.subscribe());
+    let interfaces: Vec<Arc<ResolvedAgent>> = known.clone().newest().interfaces().collect();
+    let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+    let mut is_polled = false;
+    for breaker in interfaces.iter().flat_map(|known| known.endpoints.breakers_of(task)) {
+        if breaker.is_closed() {
+            is_polled = true;
+        } else {
+            waits.push(Box::pin(breaker.wait()));
+        }
+    }
+    if is_polled || waits.is_empty() {
+        waits.push(Box::pin(tokio::time::sleep(pause)));
+    }
+    if let Some(changes) = &mut changes {
+        waits.push(Box::pin(async { drop(changes.changed().await) }));
+    }
+    poll_fn(|context| match waits.iter_mut().any(|wait| wait.as_mut().poll(context).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
 }

@@ -20,7 +20,6 @@ mod health;
 mod interface;
 mod kept;
 mod locate;
-mod reach;
 mod refresh;
 mod resolved;
 mod rpc;

@@ -311,6 +311,31 @@ impl ResolvedAgent {
     }
 }
 
+impl ResolvedAgent {
+    /// Returns the agent by its newest card, with the forwarded context of this call.
+    pub(super) fn newest(self: Arc<Self>) -> Arc<Self> {
+        let Some(newest) = self.latest.upgrade().and_then(|latest| latest.known.load_full()) else {
+            return self;
+        };
+        if Arc::ptr_eq(&newest.card, &self.card) && !self.is_standby {
+            return self;
+        }
+        newest.along(self.along.as_ref())
+    }
+
+    /// Returns the interface in effect, then the others of the card.
+    pub(super) fn interfaces(self: &Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
+        let others = self.standbys.iter().map(|standby| standby.clone().along(self.along.as_ref()));
+        std::iter::once(current(self.clone())).chain(others)
+    }
+
+    /// Returns the endpoints of all interfaces.
+    pub(super) fn all_endpoints(&self) -> impl Iterator<Item = &Endpoints> {
+        let others = self.other.iter().chain(self.standbys.iter()).map(|known| &*known.endpoints);
+        std::iter::once(&*self.endpoints).chain(others)
+    }
+}
+
 /// Returns the agent in the version that it accepts.
 pub(super) fn current(known: Arc<ResolvedAgent>) -> Arc<ResolvedAgent> {
     match &known.other {
