@@ -11,7 +11,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use tokio::io::AsyncReadExt as _;
 
-use super::directory::Agent;
+use super::agent::Agent;
 use crate::a2a::{AgentCard, CardError};
 use crate::auth::AccessToken;
 use crate::config::CardSource;

@@ -14,8 +14,9 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, Request};
 use tracing::warn;
 
+use super::agent::Agent;
 use super::card_signature::Seen;
-use super::directory::{Agent, Directory};
+use super::directory::Directory;
 use crate::a2a::{AgentCard, ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
 use crate::auth::{AccessToken, CardKey, ReloadOutcome, TokenUnavailable};
 use crate::config::{AgentMethod, ApiKeyPlace, Authorization};

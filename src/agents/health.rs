@@ -11,7 +11,8 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{Method, Request};
 
-use super::directory::{Agent, Directory};
+use super::agent::Agent;
+use super::directory::Directory;
 use super::resolved::ResolvedAgent;
 use crate::auth::AccessToken;
 use crate::config::Health;
@@ -96,12 +97,5 @@ impl Directory {
             reply.collect(ANSWER).await.map_err(failed)?;
         }
         Ok(is_good)
-    }
-}
-
-impl Agent {
-    /// Returns the number of its endpoints.
-    pub(crate) fn endpoint_count(&self) -> usize {
-        self.settings.endpoints.len().max(1)
     }
 }

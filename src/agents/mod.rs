@@ -5,6 +5,7 @@
 //! left (see `follow`).
 
 mod affinity;
+mod agent;
 mod along;
 mod breaker;
 mod call;
@@ -14,7 +15,6 @@ mod credentials;
 mod directory;
 mod drive;
 mod endpoints;
-mod extension;
 mod forward;
 mod health;
 mod interface;
@@ -23,17 +23,15 @@ mod locate;
 mod refresh;
 mod resolved;
 mod rpc;
-mod standing;
 mod stream;
 
+pub use agent::{Agent, DeclaredExtension, EndpointState};
 pub use along::ForwardedContext;
 pub use call::is_away;
 pub use call::{AgentOperation, CallLimits, FollowUpMessage, KnownQuestions, WebhookTarget, start};
 pub use card_fetch::{CardFetchError, FetchedCard};
-pub use directory::{Agent, Directory};
+pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
-pub use extension::DeclaredExtension;
 pub use forward::{ForwardRequest, ForwardedResponse, forward};
 pub use resolved::ResolvedAgent;
 pub use rpc::get_task as look;
-pub use standing::EndpointState;

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use http::{Method, Request, Uri};
 use tracing::{info, warn};
 
+use super::agent::Agent;
 use super::card_fetch::{CardFetchError, CardRequest, FetchedCard};
 use super::card_signature::verify;
-use super::directory::{Agent, Directory};
+use super::directory::Directory;
 use super::kept::KeptCards;
 use super::resolved::ResolvedAgent;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};

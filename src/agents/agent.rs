@@ -1,0 +1,464 @@
+//! One agent of the configuration, and its current state: endpoints and extensions as its card
+//! declares them.
+//!
+//! The state is swapped as a whole; readers never wait. See `directory` for its updates.
+//!
+//! An extension that the card requires and the operator did not activate makes the agent unusable:
+//! it would reject every call, or answer in a way that the gateway does not expect. See
+//! `a2a::Dialect::headers` for the way an extension is named to an agent.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use tracing::{info, warn};
+
+use super::card_fetch::CardFetchError;
+use super::card_signature::CardKeys;
+use super::endpoints::Endpoints;
+use super::interface::{CardPolicy, trusted};
+use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
+use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
+use crate::auth::{AgentTokens, Credentials};
+use crate::config::{self, AllowList, CardSource, Protocol};
+use crate::sync::lock;
+use crate::telemetry::metrics::AgentMetrics;
+use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
+
+/// The maximum number of interfaces of a card that are used besides the first.
+const MOST_STANDBYS: usize = 7;
+
+/// One agent of the configuration.
+pub struct Agent {
+    /// Its configuration.
+    pub settings: config::Agent,
+    outbound: Arc<AllowList>,
+    /// The keys that its card must be signed with.
+    pub(super) signers: Option<Arc<CardKeys>>,
+    pub(super) card_target: ArcSwapOption<Upstream>,
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) forwards: Arc<[HeaderName]>,
+    latest: Arc<LatestAgent>,
+    problem: Mutex<Option<String>>,
+    looks: AtomicU64,
+    /// The time of the last successful card fetch, in milliseconds since 1970; 0 before the first.
+    seen_ms: AtomicU64,
+    versions: AtomicU64,
+    /// The endpoints of the configuration.
+    configured: Arc<Endpoints>,
+    /// The endpoints of cards that are in use, by their addresses.
+    endpoints: Mutex<Vec<(Vec<Uri>, Weak<Endpoints>)>>,
+    /// Its metrics.
+    pub metrics: Arc<AgentMetrics>,
+}
+
+impl Agent {
+    pub(super) fn new(
+        settings: config::Agent,
+        (client, outbound): (HttpClient, Arc<AllowList>),
+        metrics: Arc<AgentMetrics>,
+    ) -> Result<Self, CardFetchError> {
+        let credentials =
+            Credentials::new(&settings, client, metrics.clone()).map_err(CardFetchError::Setting)?;
+        let signers = settings.signature.as_ref().map(CardKeys::new).transpose()?.map(Arc::new);
+        let configured = Arc::new(Endpoints::new(&settings, 0, &metrics));
+        let agent = Self {
+            forwards: settings.forward_headers.clone().into(),
+            settings,
+            outbound,
+            signers,
+            card_target: ArcSwapOption::empty(),
+            credentials: Arc::new(credentials),
+            latest: Arc::default(),
+            problem: Mutex::default(),
+            looks: AtomicU64::new(0),
+            seen_ms: AtomicU64::new(0),
+            versions: AtomicU64::new(0),
+            configured,
+            endpoints: Mutex::default(),
+            metrics,
+        };
+        agent.reach_card()?;
+        agent.warn_of_open_endpoints();
+        Ok(agent)
+    }
+
+    /// Warns of endpoints without TLS, as the operator may know better. A card may not lead from
+    /// https to http.
+    fn warn_of_open_endpoints(&self) {
+        let CardSource::Url(card) = &self.settings.card else { return };
+        let is_open = |endpoint: &&String| endpoint.starts_with("http://");
+        if card.starts_with("https://")
+            && let Some(endpoint) = self.settings.endpoints.iter().find(is_open)
+        {
+            let agent = self.settings.name.as_str();
+            warn!(
+                agent,
+                endpoint,
+                "agent card is fetched by https, but its endpoint is http: credentials are sent unencrypted"
+            );
+        }
+    }
+
+    /// Opens a new upstream for the card.
+    fn reach_card(&self) -> Result<(), CardFetchError> {
+        let CardSource::Url(url) = &self.settings.card else { return Ok(()) };
+        let uri: Uri =
+            url.parse().map_err(|_| CardFetchError::Setting(format!("card: {url:?} is not a URL")))?;
+        // The operator wrote it.
+        self.card_target.store(Some(Arc::new(self.target((uri, AddressPolicy::Trusted), true)?)));
+        Ok(())
+    }
+
+    /// Replaces the upstreams, so that connections of the old identity are not used again.
+    pub(super) fn reconnect(&self) -> Result<(), CardFetchError> {
+        self.reach_card()?;
+        let Some(known) = self.known() else { return Ok(()) };
+        for known in std::iter::once(&known).chain(&known.other).chain(known.standbys.iter()) {
+            let renewed = known
+                .ways
+                .load()
+                .with_fresh_token(|way| self.route((way.uri.clone(), way.policy.clone()), way.shows))?;
+            known.ways.store(Arc::new(renewed));
+        }
+        Ok(())
+    }
+
+    /// Returns its current state; `None` until its card has been fetched.
+    pub fn known(&self) -> Option<Arc<ResolvedAgent>> {
+        self.latest.known.load_full()
+    }
+
+    /// Returns the number of its cards since the start.
+    pub fn version(&self) -> u64 {
+        self.versions.load(Ordering::Acquire)
+    }
+
+    pub(super) fn uses_caller_token(&self) -> bool {
+        self.credentials.tokens().is_some_and(AgentTokens::is_on_behalf)
+    }
+
+    /// Returns true if its card has been fetched at least once, with success or not.
+    pub fn is_initialized(&self) -> bool {
+        self.looks.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn looked(&self) {
+        self.looks.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the time of the last successful card fetch, changed or not, in milliseconds since
+    /// 1970.
+    pub fn last_seen(&self) -> Option<u64> {
+        Some(self.seen_ms.load(Ordering::Acquire)).filter(|seen| *seen > 0)
+    }
+
+    pub(super) fn seen(&self, unix_ms: u64) {
+        self.seen_ms.store(unix_ms, Ordering::Release);
+    }
+
+    /// Returns the error of the last card fetch, if it failed. See also
+    /// [`Agent::unsupported_required`].
+    pub fn problem(&self) -> Option<String> {
+        lock(&self.problem).clone()
+    }
+
+    pub(super) fn set_problem(&self, problem: Option<String>) {
+        *lock(&self.problem) = problem;
+    }
+
+    /// Resolves the agent by its card.
+    pub(super) fn apply_card(
+        &self,
+        card: AgentCard,
+        from: Option<&Uri>,
+        pin: Option<Dialect>,
+    ) -> Result<ResolvedAgent, CardFetchError> {
+        let card = Arc::new(card);
+        let known = self.call_by(&card, card.interface(pin)?, (from, 0))?;
+        let standbys = self.standbys(&known, from, pin);
+        let other = match known.interface.dialect {
+            // A card of 0.1 is recognized by absent members: it may be an incomplete one of 0.2.
+            Dialect::V0_1 => Dialect::V0_3,
+            Dialect::V0_3 => Dialect::V1,
+            Dialect::V1 => Dialect::V0_3,
+        };
+        let other = card.interface(Some(other)).ok().filter(|_| pin.is_none());
+        let other = other.and_then(|interface| self.call_by(&card, interface, (from, 0)).ok());
+        let other = other.map(|other| Arc::new(ResolvedAgent { standbys: standbys.clone(), ..other }));
+        Ok(ResolvedAgent { other, standbys, ..known })
+    }
+
+    /// Returns the other interfaces of the card, for use while the first is unreachable. Where the
+    /// operator configured endpoints, those count.
+    fn standbys(
+        &self,
+        known: &ResolvedAgent,
+        from: Option<&Uri>,
+        pin: Option<Dialect>,
+    ) -> Arc<[Arc<ResolvedAgent>]> {
+        if !self.settings.endpoints.is_empty() {
+            return Arc::default();
+        }
+        let others = known.card.other_interfaces(&known.interface, pin);
+        let standby = |(number, interface): (usize, AgentInterface)| {
+            let made = self.call_by(&known.card, interface, (from, number + 1));
+            let agent = self.settings.name.as_str();
+            let made = made.inspect_err(
+                |problem| info!(agent, error = %problem, "skipped another interface of the agent card"),
+            );
+            made.ok().map(|made| Arc::new(ResolvedAgent { is_standby: true, ..made }))
+        };
+        others.into_iter().take(MOST_STANDBYS).enumerate().filter_map(standby).collect()
+    }
+
+    /// Returns the endpoints at these addresses, with their state; `first` is the number of the
+    /// first one.
+    pub(super) fn endpoints_at(&self, places: &[(Uri, AddressPolicy)], first: usize) -> Arc<Endpoints> {
+        if !self.settings.endpoints.is_empty() {
+            return self.configured.clone();
+        }
+        let addresses: Vec<Uri> = places.iter().map(|(uri, _)| uri.clone()).collect();
+        let mut all = lock(&self.endpoints);
+        all.retain(|(_, endpoints)| endpoints.strong_count() > 0);
+        let found = all.iter().find(|(known, _)| *known == addresses);
+        if let Some(found) = found.and_then(|(_, endpoints)| endpoints.upgrade()) {
+            return found;
+        }
+        let endpoints = Arc::new(Endpoints::new(&self.settings, first, &self.metrics));
+        all.push((addresses, Arc::downgrade(&endpoints)));
+        endpoints
+    }
+
+    fn call_by(
+        &self,
+        card: &Arc<AgentCard>,
+        interface: AgentInterface,
+        (from, number): (Option<&Uri>, usize),
+    ) -> Result<ResolvedAgent, CardFetchError> {
+        let places = self.places(&interface.url, from)?;
+        let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, from)?));
+        let headers = self.headers(&interface);
+        let streaming = card.streaming && self.settings.streaming;
+        let output_modes = self.settings.output_modes.clone();
+        let output_modes = output_modes.unwrap_or_else(|| card.default_output_modes.clone());
+        let card = card.clone();
+        let metrics = self.metrics.clone();
+        Ok(ResolvedAgent {
+            card,
+            interface,
+            ways,
+            headers,
+            credentials: self.credentials.clone(),
+            forwards: self.forwards.clone(),
+            along: None,
+            streaming,
+            output_modes,
+            metrics,
+            endpoints: self.endpoints_at(&places, number),
+            other: None,
+            standbys: Arc::default(),
+            is_standby: false,
+            latest: Arc::downgrade(&self.latest),
+            is_wrong: Arc::default(),
+        })
+    }
+
+    /// Returns the addresses of the agent: the endpoints that the operator configured, else the URL
+    /// of its card.
+    pub(super) fn places(
+        &self,
+        url: &str,
+        from: Option<&Uri>,
+    ) -> Result<Vec<(Uri, AddressPolicy)>, CardFetchError> {
+        if self.settings.endpoints.is_empty() {
+            return Ok(vec![trusted(url, from, self.card_policy())?]);
+        }
+        let uri = |url: &String| {
+            let uri = url
+                .parse()
+                .map_err(|_| CardFetchError::Setting(format!("endpoints: {url:?} is not a URL")))?;
+            Ok((uri, AddressPolicy::Trusted))
+        };
+        self.settings.endpoints.iter().map(uri).collect()
+    }
+
+    /// Returns the routes to these addresses; the URLs of single methods are trusted no more than a
+    /// URL on the card.
+    fn routes(
+        &self,
+        places: &[(Uri, AddressPolicy)],
+        from: Option<&Uri>,
+    ) -> Result<RouteTable, CardFetchError> {
+        let ways =
+            |shows| places.iter().map(|place| self.route(place.clone(), shows)).collect::<Result<_, _>>();
+        let from = from.or(places.first().map(|(uri, _)| uri));
+        let methods = self.settings.methods.try_map(|method| {
+            let shows = method.mtls.unwrap_or(true);
+            Ok::<_, CardFetchError>(match &method.endpoint {
+                Some(url) => {
+                    let place = trusted(url, from, self.card_policy())?;
+                    Some(MethodOverride::There(Box::new(self.route(place, shows)?)))
+                }
+                None if shows => None,
+                None => Some(MethodOverride::Unshown(ways(false)?)),
+            })
+        })?;
+        Ok(RouteTable { own: ways(true)?, methods })
+    }
+
+    /// Returns the route to one address of this agent, with its own trust and, if `shows`, its
+    /// client certificate.
+    pub(super) fn route(
+        &self,
+        place: (Uri, AddressPolicy),
+        shows: bool,
+    ) -> Result<EndpointRoute, CardFetchError> {
+        let target = self.target(place.clone(), shows)?;
+        let (uri, policy) = place;
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Ok(EndpointRoute { target, uri, policy, shows, path })
+    }
+
+    /// Returns the permissions of its card.
+    fn card_policy(&self) -> CardPolicy<'_> {
+        CardPolicy { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
+    }
+
+    fn target(&self, (uri, policy): (Uri, AddressPolicy), shows: bool) -> Result<Upstream, CardFetchError> {
+        let timeouts = &self.settings.timeouts;
+        let timeouts = ExchangeTimeouts {
+            connect: timeouts.connect,
+            first_byte: timeouts.first_byte,
+            idle: timeouts.idle,
+            total: timeouts.total,
+        };
+        let tls = self.credentials.identity().tls(shows);
+        let server_name = self.settings.tls.server_name.clone();
+        Ok(Upstream::new(TargetSettings { tls, timeouts, server_name, ..TargetSettings::new(uri, policy) })?)
+    }
+
+    fn headers(&self, interface: &AgentInterface) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let (content, accepted) = match interface.binding {
+            Binding::JsonRpc => ("application/json", "application/json, text/event-stream"),
+            Binding::HttpJson => {
+                ("application/a2a+json", "application/a2a+json, application/json, text/event-stream")
+            }
+        };
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content));
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static(accepted));
+        headers.extend(interface.dialect.headers(&self.settings.extensions));
+        headers
+    }
+
+    pub(super) fn pin(&self) -> Option<Dialect> {
+        match self.settings.protocol {
+            Protocol::Auto => None,
+            Protocol::V0_1 => Some(Dialect::V0_1),
+            Protocol::V0_3 => Some(Dialect::V0_3),
+            Protocol::V1 => Some(Dialect::V1),
+        }
+    }
+
+    pub(super) fn learn(&self, known: ResolvedAgent) {
+        let known = Arc::new(known);
+        if let Some(old) = self.latest.known.swap(Some(known.clone())) {
+            old.all_endpoints().for_each(|endpoints| endpoints.retire());
+        }
+        known.all_endpoints().for_each(|endpoints| endpoints.take_office());
+        self.latest.changed.send_replace(());
+        self.versions.fetch_add(1, Ordering::Release);
+    }
+
+    /// Forgets its card: it must not be used any more.
+    pub(super) fn forget(&self) {
+        self.latest.known.store(None);
+        self.versions.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The state of one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointState {
+    /// Its URL without a query, which may be a secret.
+    pub url: String,
+    /// Requests under way; not counted if there is only one endpoint.
+    pub busy: usize,
+    /// The seconds for which its breaker remains open; `None`: requests are sent.
+    pub rests: Option<u64>,
+}
+
+impl Agent {
+    /// Returns the number of its endpoints.
+    pub(crate) fn endpoint_count(&self) -> usize {
+        self.settings.endpoints.len().max(1)
+    }
+
+    /// Returns its endpoints; none until its card has been fetched.
+    pub fn endpoints(&self) -> Vec<EndpointState> {
+        let Some(known) = self.known() else { return Vec::new() };
+        let ways = known.ways.load();
+        let standing = known.endpoints.standing();
+        let states = ways.own.iter().zip(standing).map(|(way, standing)| EndpointState {
+            url: snapshot(&way.uri),
+            busy: standing.busy,
+            rests: standing.rests.map(|rests| rests.as_secs().saturating_add(1)),
+        });
+        states.collect()
+    }
+}
+
+fn snapshot(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or_default();
+    let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}{}", uri.scheme_str().unwrap_or_default(), uri.path())
+}
+
+/// An extension on an agent's card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeclaredExtension<'a> {
+    /// Its identity.
+    pub uri: &'a str,
+    /// True if the agent rejects clients that do not name it.
+    pub required: bool,
+    /// True if the gateway names it.
+    pub active: bool,
+}
+
+impl Agent {
+    /// Returns the extensions that this card declares.
+    pub fn declared<'a>(&'a self, card: &'a AgentCard) -> impl Iterator<Item = DeclaredExtension<'a>> {
+        card.extensions.iter().map(|extension| DeclaredExtension {
+            uri: &extension.uri,
+            required: extension.required,
+            active: self.settings.extensions.contains(&extension.uri),
+        })
+    }
+
+    /// Returns the reason for which an agent cannot be called although its card is known, if there
+    /// is one.
+    pub fn unsupported_required(&self) -> Option<String> {
+        self.known().and_then(|known| self.obstacle_of(&known.card))
+    }
+
+    /// Returns the same, by this card.
+    pub fn obstacle_of(&self, card: &AgentCard) -> Option<String> {
+        let mut lacking = self.declared(card).filter(|extension| extension.required && !extension.active);
+        let first = lacking.next()?;
+        let all = lacking.fold(first.uri.to_owned(), |all, extension| format!("{all} and {}", extension.uri));
+        let name = &self.settings.name;
+        Some(format!(
+            "its card requires {all}, which the gateway does not activate (agents.{name}.extensions)"
+        ))
+    }
+
+    /// Describes extensions that are activated without effect.
+    pub fn idle_extensions(&self, card: &AgentCard) -> Vec<String> {
+        let idle =
+            self.settings.extensions.iter().filter(|uri| self.declared(card).all(|known| known.uri != *uri));
+        idle.map(|uri| format!("extensions: {uri} is activated, but the card does not declare it")).collect()
+    }
+}
