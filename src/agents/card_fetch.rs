@@ -1,7 +1,7 @@
 //! One fetch of an agent's card: over HTTP or from a file.
 //!
 //! Follows `docs/spec/a2a.md §2.1`: both well-known paths, validators honoured, no redirects. See
-//! also `refresh` for the times and `a2a::card` for the content.
+//! also `directory` for the times and `a2a::card` for the content.
 
 use std::path::Path;
 use std::time::Duration;

@@ -5,24 +5,16 @@
 //! `resolved` for calls.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{HeaderName, Request};
-use tracing::warn;
 
 use super::agent::Agent;
-use super::card_signature::Seen;
-use super::directory::Directory;
 use crate::a2a::{AgentCard, ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
-use crate::auth::{AccessToken, CardKey, ReloadOutcome, TokenUnavailable};
+use crate::auth::{AccessToken, CardKey, TokenUnavailable};
 use crate::config::{AgentMethod, ApiKeyPlace, Authorization};
-
-/// The interval at which files and the age of tokens are checked.
-const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Agent {
     /// Returns a token for a request on no caller's behalf: that for the card. Without one the
@@ -167,61 +159,5 @@ fn describe(scheme: &SecurityScheme) -> String {
         SchemeKind::OpenIdConnect => format!("{name} (OpenID Connect: auth.oauth2)"),
         SchemeKind::MutualTls => format!("{name} (a client certificate: tls.certificate)"),
         SchemeKind::Unknown(kind) => format!("{name} (the unknown kind {kind:?})"),
-    }
-}
-
-impl Directory {
-    /// Refreshes the credentials of one agent, without end: reads changed files again, renews a
-    /// token in use before it ends; and reloads the keys that sign its card.
-    pub(crate) async fn keep_credentials(&self, agent: &Arc<Agent>) {
-        let has_files = agent.credentials.has_files();
-        let tokens = agent.credentials.tokens().filter(|tokens| !tokens.is_on_behalf());
-        // Separate loops: a slow token endpoint must not delay a new certificate.
-        let files = async {
-            if !has_files {
-                return;
-            }
-            loop {
-                tokio::time::sleep(REFRESH_INTERVAL).await;
-                look_again(agent).await;
-            }
-        };
-        let renewed = async {
-            let Some(tokens) = tokens else { return };
-            loop {
-                tokio::time::sleep(REFRESH_INTERVAL).await;
-                tokens.renew().await;
-            }
-        };
-        tokio::join!(files, renewed, keep_signers(agent));
-    }
-}
-
-async fn keep_signers(agent: &Arc<Agent>) {
-    let Some(signers) = &agent.signers else { return };
-    let mut seen = Seen::default();
-    loop {
-        tokio::time::sleep(REFRESH_INTERVAL).await;
-        let (signers, agent, before) = (signers.clone(), agent.clone(), seen.clone());
-        let look = move || signers.look_again(before, &agent.settings.name, &agent.metrics);
-        match tokio::task::spawn_blocking(look).await {
-            Ok(now) => seen = now,
-            Err(broken) => warn!(error = %broken, "failed to check card keys"),
-        }
-    }
-}
-
-async fn look_again(agent: &Arc<Agent>) {
-    let credentials = agent.credentials.clone();
-    match tokio::task::spawn_blocking(move || credentials.reload_changed()).await {
-        Ok(ReloadOutcome::Same) => {}
-        Ok(ReloadOutcome::NewIdentity) => {
-            if let Err(problem) = agent.reconnect() {
-                warn!(agent = agent.settings.name, error = %problem, "failed to reconnect with new credentials");
-            }
-        }
-        Err(broken) => {
-            warn!(agent = agent.settings.name, error = %broken, "failed to check credential files")
-        }
     }
 }

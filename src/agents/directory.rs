@@ -1,21 +1,45 @@
-//! All agents of the configuration, and the current state of each.
+//! All agents of the configuration, and the loops in the background that keep them current: one for
+//! the card of each agent, one for its credentials, and one for each endpoint with health checks.
 //!
-//! The state is swapped as a whole; readers never wait. See `refresh` for its updates.
+//! An agent that is down does not affect the others; its last good card remains in use, and its
+//! first one is fetched with growing pauses. See `card_fetch` for one fetch.
+//!
+//! A health check fetches the card by default: every agent serves it without authentication, and it
+//! costs no work. A check counts as any request does; a successful one brings an endpoint with an
+//! open breaker back, but on probation (see `breaker`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName};
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, Method, Request, Uri};
 use tokio::sync::watch;
+use tracing::{info, warn};
 
 use super::agent::Agent;
 use super::along::ForwardedContext;
-use super::card_fetch::CardFetchError;
+use super::card_fetch::{CardFetchError, CardRequest, FetchedCard};
+use super::card_signature::{Seen, verify};
 use super::kept::KeptCards;
-use crate::auth::SubjectToken;
-use crate::config::{self, Settings};
+use super::resolved::ResolvedAgent;
+use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
+use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
+use crate::config::{self, CardSource, Health, Settings};
+use crate::fault::AgentFailure;
+use crate::telemetry::label::Refresh;
 use crate::telemetry::metrics::{Metrics, OutboundMetrics};
-use crate::transport::HttpClient;
+use crate::transport::{AddressPolicy, HttpClient};
+
+/// The interval at which files and the age of tokens are checked.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
+/// The maximum size of a response to a probe, in bytes.
+const PROBE_ANSWER: usize = 64 * 1024;
+/// The maximum number of endpoints that are probed in one refresh.
+const MOST_PROBED: usize = 4;
+/// The maximum size of a response, in bytes; it is read only to reuse the connection.
+const ANSWER: usize = 1 << 20;
 
 /// All agents.
 pub struct Directory {
@@ -99,7 +123,446 @@ impl Directory {
         self.changed.subscribe()
     }
 
-    pub(super) fn notify_changed(&self) {
+    fn notify_changed(&self) {
         self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+impl Directory {
+    /// Refreshes the credentials of one agent, without end: reads changed files again, renews a
+    /// token in use before it ends; and reloads the keys that sign its card.
+    pub(crate) async fn keep_credentials(&self, agent: &Arc<Agent>) {
+        let has_files = agent.credentials.has_files();
+        let tokens = agent.credentials.tokens().filter(|tokens| !tokens.is_on_behalf());
+        // Separate loops: a slow token endpoint must not delay a new certificate.
+        let files = async {
+            if !has_files {
+                return;
+            }
+            loop {
+                tokio::time::sleep(REFRESH_INTERVAL).await;
+                look_again(agent).await;
+            }
+        };
+        let renewed = async {
+            let Some(tokens) = tokens else { return };
+            loop {
+                tokio::time::sleep(REFRESH_INTERVAL).await;
+                tokens.renew().await;
+            }
+        };
+        tokio::join!(files, renewed, keep_signers(agent));
+    }
+}
+
+async fn keep_signers(agent: &Arc<Agent>) {
+    let Some(signers) = &agent.signers else { return };
+    let mut seen = Seen::default();
+    loop {
+        tokio::time::sleep(REFRESH_INTERVAL).await;
+        let (signers, agent, before) = (signers.clone(), agent.clone(), seen.clone());
+        let look = move || signers.look_again(before, &agent.settings.name, &agent.metrics);
+        match tokio::task::spawn_blocking(look).await {
+            Ok(now) => seen = now,
+            Err(broken) => warn!(error = %broken, "failed to check card keys"),
+        }
+    }
+}
+
+async fn look_again(agent: &Arc<Agent>) {
+    let credentials = agent.credentials.clone();
+    match tokio::task::spawn_blocking(move || credentials.reload_changed()).await {
+        Ok(ReloadOutcome::Same) => {}
+        Ok(ReloadOutcome::NewIdentity) => {
+            if let Err(problem) = agent.reconnect() {
+                warn!(agent = agent.settings.name, error = %problem, "failed to reconnect with new credentials");
+            }
+        }
+        Err(broken) => {
+            warn!(agent = agent.settings.name, error = %broken, "failed to check credential files")
+        }
+    }
+}
+
+/// The outcome of one refresh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CardRefreshOutcome {
+    Changed(Option<Duration>),
+    Same(Option<Duration>),
+    Failed,
+}
+
+/// The state between two refreshes.
+#[derive(Default)]
+struct CardCacheState {
+    etag: Option<String>,
+    raw: Option<String>,
+    failures: u32,
+}
+
+impl Directory {
+    /// Refreshes the card of one agent, without end.
+    pub(crate) async fn run_refresh(&self, agent: &Arc<Agent>) {
+        let mut memory = CardCacheState::default();
+        let mut signers = agent.signers.as_ref().map(|signers| signers.changes());
+        self.use_kept(agent, &mut memory).await;
+        loop {
+            let look = self.fetch_card(agent, &mut memory).await;
+            if let (CardRefreshOutcome::Changed(_), Some(raw)) = (look, &memory.raw) {
+                self.keep(agent, raw.clone()).await;
+            }
+            let outcome = match look {
+                CardRefreshOutcome::Changed(_) => Refresh::Changed,
+                CardRefreshOutcome::Same(_) => Refresh::Unchanged,
+                CardRefreshOutcome::Failed => Refresh::Failed,
+            };
+            agent.metrics.card_refresh(outcome);
+            agent.metrics.up(look != CardRefreshOutcome::Failed);
+            agent.looked();
+            self.notify_changed();
+            let other_signers = async {
+                match &mut signers {
+                    Some(signers) => signers.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let changed = tokio::time::timeout(self.pause(look, &memory), other_signers).await;
+            if changed == Ok(true) {
+                self.reverify(agent, &mut memory);
+            }
+        }
+    }
+
+    /// Uses the cached card until the agent sends its own. It is verified as if it were fetched
+    /// now.
+    async fn use_kept(&self, agent: &Arc<Agent>, memory: &mut CardCacheState) {
+        let (Some(kept), CardSource::Url(url)) = (&self.kept, &agent.settings.card) else { return };
+        let (kept, name, place) = (kept.clone(), agent.settings.name.clone(), url.clone());
+        let read = tokio::task::spawn_blocking(move || kept.read(&name, &place)).await;
+        let (Ok(Some(kept)), Ok(from)) = (read, url.parse::<Uri>()) else { return };
+        let name = agent.settings.name.as_str();
+        let raw = kept.card.raw.get().to_owned();
+        let pin = match kept.card.interface(agent.pin()) {
+            Err(CardError::Ambiguous { .. }) => kept.probed,
+            _ => agent.pin(),
+        };
+        match verified(agent, kept.card).and_then(|card| agent.apply_card(card, Some(&from), pin)) {
+            Ok(known) => {
+                info!(agent = name, "using cached agent card");
+                // Applies the positions of API keys on the card; problems with them are logged for
+                // the agent's own card.
+                drop(agent.credential_problems(&known.card));
+                agent.learn(known);
+                memory.raw = Some(raw);
+                self.notify_changed();
+            }
+            Err(problem) => warn!(agent = name, error = %problem, "failed to use cached agent card"),
+        }
+    }
+
+    /// Caches a card that is good.
+    async fn keep(&self, agent: &Arc<Agent>, raw: String) {
+        let Some(kept) = self.kept.clone().filter(|kept| kept.is_own()) else { return };
+        let agent = agent.clone();
+        let written = tokio::task::spawn_blocking(move || write(&kept, &agent, &raw)).await;
+        if let Err(error) = written {
+            warn!(%error, "failed to cache agent card");
+        }
+    }
+
+    /// Begins or ends caching cards: the folder has one owner. Cards that are known by then are
+    /// cached, and those of agents that are not in the configuration any more are dropped. Blocks
+    /// on the disk.
+    pub(crate) fn own_cards(&self, is_own: bool) {
+        let Some(kept) = &self.kept else { return };
+        kept.own(is_own);
+        if !is_own {
+            return;
+        }
+        if let Err(error) = kept.retain(|agent| self.find(agent).is_some()) {
+            warn!(%error, "failed to remove cached cards of unknown agents");
+        }
+        for agent in self.agents() {
+            if let Some(known) = agent.known() {
+                write(kept, agent, known.card.raw.get());
+            }
+        }
+    }
+
+    /// Verifies the card in use with the new keys: one that they did not sign is not used any more.
+    fn reverify(&self, agent: &Agent, memory: &mut CardCacheState) {
+        let (Some(signers), Some(raw)) = (&agent.signers, memory.raw.take()) else { return };
+        // The card is fetched anew in any case: another part of it may count now.
+        memory.etag = None;
+        if let Err(problem) = verify(&raw, &signers.keys())
+            && signers.required()
+        {
+            warn!(agent = agent.settings.name, error = %problem, "agent card dropped: not signed by the new keys");
+            agent.forget();
+            self.notify_changed();
+        }
+    }
+
+    /// Refreshes once, for the `agents` command.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which there is no usable card.
+    pub async fn refresh_once(&self, agent: &Arc<Agent>) -> Result<(), CardFetchError> {
+        self.renew(agent, &mut CardCacheState::default()).await.map(|_| ())
+    }
+
+    async fn fetch_card(&self, agent: &Arc<Agent>, memory: &mut CardCacheState) -> CardRefreshOutcome {
+        let name = agent.settings.name.as_str();
+        match self.renew(agent, memory).await {
+            Ok(look) => {
+                if memory.failures > 0 || matches!(look, CardRefreshOutcome::Changed(_)) {
+                    info!(agent = name, "agent card read");
+                }
+                memory.failures = 0;
+                agent.seen(unix_ms());
+                agent.set_problem(None);
+                look
+            }
+            Err(problem) => {
+                if let CardFetchError::Distrusted(distrust) = &problem {
+                    self.refusals.refused(distrust.label());
+                }
+                if memory.failures == 0 {
+                    warn!(agent = name, error = %problem, "failed to fetch agent card");
+                }
+                memory.failures = memory.failures.saturating_add(1);
+                agent.set_problem(Some(problem.to_string()));
+                CardRefreshOutcome::Failed
+            }
+        }
+    }
+
+    async fn renew(
+        &self,
+        agent: &Arc<Agent>,
+        memory: &mut CardCacheState,
+    ) -> Result<CardRefreshOutcome, CardFetchError> {
+        let asking = CardRequest { client: &self.client, agent, etag: memory.etag.as_deref() };
+        let FetchedCard { card, etag, fresh_for, from } = asking.fetch().await?;
+        let Some(card) = card else { return Ok(CardRefreshOutcome::Same(fresh_for)) };
+        if memory.raw.as_deref() == Some(card.raw.get()) {
+            memory.etag = etag;
+            return Ok(CardRefreshOutcome::Same(fresh_for));
+        }
+        let raw = card.raw.get().to_owned();
+        let card = verified(agent, card)?;
+        let known = self.understand(agent, card, from.as_ref()).await?;
+        for problem in &known.card.problems {
+            warn!(agent = agent.settings.name, error = %problem, "agent card is incorrect");
+        }
+        for problem in agent.credential_problems(&known.card) {
+            warn!(agent = agent.settings.name, error = %problem, "agent requires credentials that are not configured");
+        }
+        for problem in agent.obstacle_of(&known.card).into_iter().chain(agent.idle_extensions(&known.card)) {
+            warn!(agent = agent.settings.name, error = %problem, "agent card does not match the activated extensions");
+        }
+        agent.learn(known);
+        // Only now: a card that was not understood must be fetched again as a whole.
+        memory.etag = etag;
+        memory.raw = Some(raw);
+        Ok(CardRefreshOutcome::Changed(fresh_for))
+    }
+
+    async fn understand(
+        &self,
+        agent: &Agent,
+        card: AgentCard,
+        from: Option<&Uri>,
+    ) -> Result<ResolvedAgent, CardFetchError> {
+        let pin = agent.pin();
+        match card.interface(pin) {
+            Err(CardError::Ambiguous { url }) => {
+                let dialect = self.probe(agent, &url, from).await?;
+                agent.apply_card(card, from, Some(dialect))
+            }
+            _ => agent.apply_card(card, from, pin),
+        }
+    }
+
+    /// Probes the version of an agent with a card that names none: one endpoint after another
+    /// until one responds, those with an open breaker last. No more than a few: the next refresh
+    /// begins after as many. The error of the first one is returned.
+    async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardFetchError> {
+        let places = agent.places(url, from)?;
+        let endpoints = agent.endpoints_at(&places, 0);
+        let standing = endpoints.standing();
+        let mut order: Vec<usize> = endpoints.numbers(MOST_PROBED).collect();
+        order.sort_by_key(|at| standing.get(*at).is_none_or(|standing| standing.rests.is_some()));
+        let mut problem = None;
+        for place in order.into_iter().filter_map(|at| places.get(at)).take(MOST_PROBED) {
+            match self.probe_at(agent, url, place.clone()).await {
+                Ok(dialect) => return Ok(dialect),
+                Err(why) => problem = problem.or(Some(why)),
+            }
+        }
+        Err(problem.unwrap_or_else(|| CardFetchError::Setting("there is no endpoint".to_owned())))
+    }
+
+    /// Probes one endpoint. The requests are malformed on purpose: no agent begins work on them.
+    async fn probe_at(
+        &self,
+        agent: &Agent,
+        url: &str,
+        place: (Uri, AddressPolicy),
+    ) -> Result<Dialect, CardFetchError> {
+        let way = agent.route(place, true)?;
+        let pass = agent.token().await;
+        let mut question = ProbeRequest::MessageSend;
+        loop {
+            let mut request = Request::new(Bytes::from_static(question.body()));
+            *request.method_mut() = Method::POST;
+            request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+            let unusable = |what: &str| CardFetchError::Setting(what.to_owned());
+            agent.apply_credentials(&mut request, &way.path, pass.as_ref()).map_err(unusable)?;
+            let mut reply = self.client.send(&way.target, request).await?;
+            let status = reply.status().as_u16();
+            let body = reply.collect(PROBE_ANSWER).await?;
+            match question.verdict(status, &body) {
+                ProbeOutcome::Slash => return Ok(Dialect::V0_3),
+                ProbeOutcome::V1 => return Ok(Dialect::V1),
+                ProbeOutcome::V0_1 => return Ok(Dialect::V0_1),
+                ProbeOutcome::AskTasksSend if question == ProbeRequest::MessageSend => {
+                    question = ProbeRequest::TasksSend
+                }
+                ProbeOutcome::AskTasksSend | ProbeOutcome::Undecided => {
+                    return Err(CardError::Ambiguous { url: url.to_owned() }.into());
+                }
+            }
+        }
+    }
+
+    /// Returns the time to the next refresh.
+    fn pause(&self, look: CardRefreshOutcome, memory: &CardCacheState) -> Duration {
+        let (floor, ceiling) = (self.cards.min_refresh, self.cards.max_refresh.max(self.cards.min_refresh));
+        match look {
+            CardRefreshOutcome::Changed(fresh) | CardRefreshOutcome::Same(fresh) => {
+                fresh.unwrap_or(floor).clamp(floor, ceiling)
+            }
+            CardRefreshOutcome::Failed => {
+                let doublings = memory.failures.saturating_sub(1).min(16);
+                self.cards.retry.saturating_mul(1 << doublings).min(floor.max(self.cards.retry))
+            }
+        }
+    }
+}
+
+/// Returns the card as far as it is signed by a configured key; as received, if that is not
+/// required.
+fn verified(agent: &Agent, card: AgentCard) -> Result<AgentCard, CardFetchError> {
+    let Some(signers) = &agent.signers else { return Ok(card) };
+    match verify(card.raw.get(), &signers.keys()) {
+        Ok(card) => {
+            if let Some(proof) = &card.proof {
+                let name = agent.settings.name.as_str();
+                info!(agent = name, key = proof.key, form = proof.form.name(), "agent card is signed");
+            }
+            Ok(card)
+        }
+        Err(CardFetchError::Unsigned(why)) if !signers.required() => {
+            let mut card = card;
+            card.problems.push(format!("{why}; it is used all the same (signature.required: false)"));
+            Ok(card)
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Caches the card of an agent, if it came from a URL. Blocks on the disk.
+fn write(kept: &KeptCards, agent: &Agent, raw: &str) {
+    let (CardSource::Url(url), Some(known)) = (&agent.settings.card, agent.known()) else { return };
+    let is_probed = known.card.interface(agent.pin()).is_err();
+    let probed = Some(known.interface.dialect).filter(|_| is_probed);
+    if let Err(error) = kept.write((&agent.settings.name, url), raw, probed) {
+        warn!(agent = agent.settings.name, %error, "failed to cache agent card");
+    }
+}
+
+impl Directory {
+    /// Checks one endpoint of an agent, without end. Returns at once if no checks are configured.
+    pub(crate) async fn run_health_checks(&self, agent: &Arc<Agent>, at: usize) {
+        let Some(health) = &agent.settings.health else { return };
+        let Ok(path) = health.path.parse::<PathAndQuery>() else { return };
+        loop {
+            // With jitter: endpoints must not be checked together.
+            tokio::time::sleep(health.interval.mul_f64(rand::random::<f64>() * 0.2 + 0.9)).await;
+            if let Some(known) = agent.known() {
+                self.check(agent, (&known, at), (health, &path)).await;
+            }
+        }
+    }
+
+    /// Checks each configured endpoint once, for the `agents` command; returns which are available.
+    pub async fn check_once(&self, agent: &Agent) -> Vec<(String, bool)> {
+        let Some(known) = agent.known().filter(|_| !agent.settings.endpoints.is_empty()) else {
+            return Vec::new();
+        };
+        let health = agent.settings.health.clone().unwrap_or_default();
+        let Ok(path) = health.path.parse::<PathAndQuery>() else { return Vec::new() };
+        let pass = agent.token().await;
+        let mut found = Vec::new();
+        for (at, endpoint) in agent.endpoints().into_iter().enumerate() {
+            let answer = tokio::time::timeout(
+                health.timeout,
+                self.fetch_from(agent, (&known, at), (&path, pass.as_ref())),
+            );
+            found.push((endpoint.url, matches!(answer.await, Ok(Ok(true)))));
+        }
+        found
+    }
+
+    async fn check(
+        &self,
+        agent: &Agent,
+        (known, at): (&ResolvedAgent, usize),
+        asked: (&Health, &PathAndQuery),
+    ) {
+        let (health, path) = asked;
+        // A failure to fetch credentials before the check says nothing about the endpoint.
+        let pass = agent.token().await;
+        let Some(turn) = known.endpoints.check(at) else { return };
+        let asking = self.fetch_from(agent, (known, at), (path, pass.as_ref()));
+        match tokio::time::timeout(health.timeout, asking).await {
+            Ok(Ok(true)) => turn.record_check(),
+            Ok(Ok(false)) | Err(_) => turn.record_unreachable(),
+            Ok(Err(AgentFailure::Internal(why))) => {
+                tracing::warn!(agent = agent.settings.name, error = why, "failed to prepare health check");
+            }
+            Ok(Err(trouble)) => {
+                tracing::debug!(agent = agent.settings.name, endpoint = at, error = %trouble, "failed to check endpoint");
+                turn.record_unreachable();
+            }
+        }
+    }
+
+    /// Returns true if the endpoint gives a good response.
+    async fn fetch_from(
+        &self,
+        agent: &Agent,
+        (known, at): (&ResolvedAgent, usize),
+        (path, pass): (&PathAndQuery, Option<&AccessToken>),
+    ) -> Result<bool, AgentFailure> {
+        let mut request = Request::new(Bytes::new());
+        *request.method_mut() = Method::GET;
+        agent.apply_credentials(&mut request, path, pass).map_err(AgentFailure::Internal)?;
+        let target = known.ways.load().own.get(at).map(|way| way.target.clone());
+        let target = target.ok_or(AgentFailure::Internal("there is no such endpoint"))?;
+        let failed = |error| super::rpc::to_failure(&error, known);
+        let mut reply = self.client.send(&target, request).await.map_err(failed)?;
+        let is_good = reply.status().as_u16() < 500;
+        if is_good {
+            reply.collect(ANSWER).await.map_err(failed)?;
+        }
+        Ok(is_good)
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! One file per agent, replaced as a whole. A record holds the card as received, its URL as a hash
 //! (the URL may hold a secret), and the version that a probe found. A cached card is verified like
-//! a fetched one. See `refresh` for the times.
+//! a fetched one. See `directory` for the times.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};

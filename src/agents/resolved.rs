@@ -1,7 +1,7 @@
 //! The resolved agent: its card has been fetched; and the way of a request to it with all its
 //! credentials.
 //!
-//! See also `refresh` for its updates and `rpc` for responses.
+//! See also `directory` for its updates and `rpc` for responses.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
