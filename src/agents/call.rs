@@ -490,7 +490,7 @@ impl AgentCall {
         let (form, mut reply) = match subscribe(&self.client, &self.known, task).await {
             None => return Ok(false),
             Some(Ok(answer)) => answer,
-            Some(Err(trouble)) => return Ok(is_passing(&trouble)),
+            Some(Err(trouble)) => return Ok(trouble.is_transient()),
         };
         if form == BodyKind::Json {
             let body = whole(&mut reply, &self.known, &mut track.room).await?;
@@ -575,10 +575,10 @@ impl PollBackoff {
     fn survives(&mut self, trouble: AgentFailure, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         // Any error of the agent's own reads as a refusal: one of them is no proof.
         let is_doubtful = matches!(trouble, AgentFailure::Rejected(_)) && self.failures + 1 < MOST_REFUSALS;
-        if !is_passing(&trouble) && !is_doubtful {
+        if !trouble.is_transient() && !is_doubtful {
             return Err(trouble);
         }
-        if is_away(&trouble) {
+        if trouble.is_unavailable() {
             track.set_reached(false);
         }
         self.failed(trouble)
@@ -610,33 +610,6 @@ impl PollBackoff {
         self.pause = (pause * 2).min(most);
         pause
     }
-}
-
-/// Returns true if a failure says nothing about the task: the agent may be back soon.
-pub(super) fn is_passing(trouble: &AgentFailure) -> bool {
-    matches!(
-        trouble,
-        AgentFailure::Unreachable(_)
-            | AgentFailure::BreakerOpen(_)
-            | AgentFailure::TokenUnavailable(_)
-            | AgentFailure::Timeout(_)
-            | AgentFailure::ConnectionLost(_)
-            | AgentFailure::HttpStatus(408 | 429 | 500..)
-            | AgentFailure::CallerBytes
-            | AgentFailure::Bytes
-    )
-}
-
-/// Returns true if a failure means that the agent cannot be reached at present.
-pub fn is_away(trouble: &AgentFailure) -> bool {
-    matches!(
-        trouble,
-        AgentFailure::Unreachable(_)
-            | AgentFailure::BreakerOpen(_)
-            | AgentFailure::Timeout(_)
-            | AgentFailure::ConnectionLost(_)
-            | AgentFailure::HttpStatus(500..)
-    )
 }
 
 fn lost(stopped: AgentFailure) -> AgentFailure {

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::call::is_passing;
 use super::resolved::{AgentRequest, ResolvedAgent};
 use super::rpc::{ensure_task_id, get_task, task_of};
 use crate::a2a::Task;
@@ -36,7 +35,7 @@ pub(super) async fn locate(
     let mut trouble = None;
     if let Some(home) = home {
         match probe_endpoint(home, client, known, task, room).await {
-            Err(passing) if is_passing(&passing) => trouble = Some(passing),
+            Err(passing) if passing.is_transient() => trouble = Some(passing),
             result => return result,
         }
     }
@@ -106,7 +105,7 @@ pub(super) async fn find_task(
     for known in newest.interfaces() {
         match get_task(client, &known, task, room).await {
             Ok(task) => return Ok(LocatedTask { known, task }),
-            Err(why) if why == AgentFailure::TaskNotFound || is_passing(&why) => {
+            Err(why) if why == AgentFailure::TaskNotFound || why.is_transient() => {
                 let is_first = trouble.as_ref().is_none_or(|trouble| *trouble == AgentFailure::TaskNotFound);
                 trouble = if is_first { Some(why) } else { trouble };
             }

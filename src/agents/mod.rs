@@ -25,7 +25,6 @@ mod stream;
 
 pub use agent::{Agent, DeclaredExtension, EndpointState};
 pub use along::ForwardedContext;
-pub use call::is_away;
 pub use call::{AgentOperation, CallLimits, FollowUpMessage, KnownQuestions, WebhookTarget, start};
 pub use card_fetch::{CardFetchError, FetchedCard};
 pub use directory::Directory;

@@ -81,6 +81,35 @@ pub enum AgentFailure {
 }
 
 impl AgentFailure {
+    /// Returns true if the failure says nothing about a task: the agent may be back soon.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable(_)
+                | Self::BreakerOpen(_)
+                | Self::TokenUnavailable(_)
+                | Self::Timeout(_)
+                | Self::ConnectionLost(_)
+                | Self::HttpStatus(408 | 429 | 500..)
+                | Self::CallerBytes
+                | Self::Bytes
+        )
+    }
+
+    /// Returns true if the failure means that the agent cannot be reached at present.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable(_)
+                | Self::BreakerOpen(_)
+                | Self::Timeout(_)
+                | Self::ConnectionLost(_)
+                | Self::HttpStatus(500..)
+        )
+    }
+}
+
+impl AgentFailure {
     /// Returns the text for the model.
     pub fn public_message(&self, agent: &str) -> String {
         format!("Agent {agent:?} did not complete the call: {self}.")

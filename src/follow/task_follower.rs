@@ -26,7 +26,7 @@ use super::refresh::{PollScheduler, PushRegistrations, RefreshGuard};
 use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState};
 use crate::agents::{
     AgentOperation, CallLimits, DetachableCall, DriveEvent, FollowUpMessage, KnownQuestions, ResolvedAgent,
-    is_away, start,
+    start,
 };
 use crate::bridge::output::AgentOutput;
 use crate::fault::{AgentFailure, TaskDelay};
@@ -295,7 +295,7 @@ impl TaskFollower {
         let looked = tokio::time::timeout(LOOKED_WITHIN, listener.refresh(drive)).await;
         let looked = looked.unwrap_or(Err(AgentFailure::Timeout("no answer")));
         match &looked {
-            Err(trouble) if is_away(trouble) => entry.set_delay(Some(TaskDelay::Unreached)),
+            Err(trouble) if trouble.is_unavailable() => entry.set_delay(Some(TaskDelay::Unreached)),
             Err(_) => {}
             Ok(()) => entry.reached(),
         }
