@@ -6,7 +6,6 @@
 //! §4.3`, rules 4 and 5: `GetTask` decides; a live task is subscribed to on 1.0 and only polled on
 //! older versions, where a resubscription corrupts the task of real agents.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,12 +14,13 @@ use tracing::warn;
 
 use super::drive::{DetachableCall, EventSender};
 use super::locate::{LocatedTask, find_task, wait_for};
-use super::resolved::{AgentRequest, ResolvedAgent, current};
+use super::request::{AgentOperation, AgentRequest, CallLimits, FollowUpMessage, KnownQuestions};
+use super::resolved::{ResolvedAgent, current};
 use super::rpc::{
     BodyKind, by_status, cancel_task, first_refusal, get_task, post, refusal, set_webhook, subscribe, whole,
 };
 use super::stream::{EventStream, StreamEnd, TaskTracker};
-use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState, fingerprint, uuid};
+use crate::a2a::{Message, StreamResponse, Task, TaskState, fingerprint, uuid};
 use crate::config::AgentMethod as Method;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
@@ -38,89 +38,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LOOKS_AFTER_ERROR: u32 = 3;
 /// The number of refusals in a row after which an agent is taken to withhold the state of a task.
 const MOST_REFUSALS: u32 = 4;
-
-/// An operation at an agent.
-#[derive(Debug)]
-pub enum AgentOperation {
-    /// Send this message.
-    Say(Message),
-    /// Send this message in a task.
-    Continue(FollowUpMessage),
-    /// Wait for the task to end or to ask a new question.
-    Await(String, KnownQuestions),
-    /// Get the state of the task.
-    Look(String),
-    /// Cancel the task.
-    Cancel(String),
-    /// Ask the agent to push changes of the task.
-    Webhook(String, WebhookTarget),
-}
-
-/// The URL to which an agent pushes changes of a task. The gateway has one registration per task: a
-/// second request changes nothing.
-pub struct WebhookTarget {
-    /// The address.
-    pub url: String,
-    /// The token that authenticates the agent's pushes.
-    pub token: String,
-}
-
-impl fmt::Debug for WebhookTarget {
-    /// Hides both members, which are secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hook").finish_non_exhaustive()
-    }
-}
-
-/// The questions of a task that are known already.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KnownQuestions {
-    /// The open question: an event that repeats it is not new.
-    pub open: Option<Fingerprint>,
-    /// The answered question: while the agent repeats it, it has not begun to work on the answer.
-    pub answered: Option<Fingerprint>,
-    /// The state in which the agent asks the question.
-    pub state: Option<TaskState>,
-    /// True if the agent asks with a message. Once that message is in the history, an answer has
-    /// arrived, and the same question without it remains until the agent has processed the answer.
-    pub has_words: bool,
-}
-
-/// A message to a live task.
-#[derive(Debug)]
-pub struct FollowUpMessage {
-    /// The task.
-    pub task: String,
-    /// The message.
-    pub message: Message,
-    /// The question that it answers: nothing is sent if that question is not open any more. `None`:
-    /// sent in any case.
-    pub turn: Option<Fingerprint>,
-    /// The state in which it was asked, if it had a message. Without one the question is as open as
-    /// before, if the agent received an answer and rejected it.
-    pub worded: Option<TaskState>,
-    /// True if the stream of the task is read elsewhere already: then no second stream is opened.
-    pub beside: bool,
-}
-
-/// Limits in bytes of an agent's output, and in time.
-#[derive(Debug, Clone, Copy)]
-pub struct CallLimits {
-    /// Bytes of one event of a stream.
-    pub event: usize,
-    /// The time without bytes after which the agent of a stream is asked for the state of the task.
-    pub silence: Duration,
-    /// The pause before the first repetition of a query; it doubles from there.
-    pub retry_base: Duration,
-    /// The longest such pause.
-    pub retry_max: Duration,
-    /// The time that a task may remain unchanged after the agent ended its stream, before its
-    /// client is notified.
-    pub stalled: Duration,
-    /// The number of failed attempts in a row after which an agent is given up; 0: as long as a
-    /// client waits.
-    pub max_attempts: u32,
-}
 
 /// One call.
 pub(super) struct AgentCall {

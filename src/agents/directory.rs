@@ -19,10 +19,10 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::agent::Agent;
-use super::along::ForwardedContext;
 use super::card_fetch::{CardFetchError, CardRequest, FetchedCard};
 use super::card_signature::{Seen, verify};
 use super::kept::KeptCards;
+use super::request::ForwardedContext;
 use super::resolved::ResolvedAgent;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::affinity::{AffinityKey, AffinityMap};
 use super::breaker::{Breaker, BreakerPermit, Transition};
-use super::resolved::AgentRequest;
+use super::request::AgentRequest;
 use crate::a2a::StreamResponse;
 use crate::config::{self, AgentMethod, PerMethod};
 use crate::fault::AgentFailure;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::resolved::{AgentRequest, ResolvedAgent};
+use super::request::AgentRequest;
+use super::resolved::ResolvedAgent;
 use super::rpc::{ensure_task_id, get_task, task_of};
 use crate::a2a::Task;
 use crate::config::AgentMethod as Call;

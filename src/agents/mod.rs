@@ -6,7 +6,6 @@
 
 mod affinity;
 mod agent;
-mod along;
 mod breaker;
 mod call;
 mod card_fetch;
@@ -19,16 +18,19 @@ mod forward;
 mod interface;
 mod kept;
 mod locate;
+mod request;
 mod resolved;
 mod rpc;
 mod stream;
 
 pub use agent::{Agent, DeclaredExtension, EndpointState};
-pub use along::ForwardedContext;
-pub use call::{AgentOperation, CallLimits, FollowUpMessage, KnownQuestions, WebhookTarget, start};
+pub use call::start;
 pub use card_fetch::{CardFetchError, FetchedCard};
 pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
 pub use forward::{ForwardRequest, ForwardedResponse, forward};
+pub use request::{
+    AgentOperation, CallLimits, FollowUpMessage, ForwardedContext, KnownQuestions, WebhookTarget,
+};
 pub use resolved::ResolvedAgent;
 pub use rpc::get_task as look;

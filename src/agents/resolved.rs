@@ -3,20 +3,20 @@
 //!
 //! See also `directory` for its updates and `rpc` for responses.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Request, StatusCode, Uri};
 use tokio::sync::watch;
 
-use super::along::ForwardedContext;
 use super::endpoints::{Endpoints, TriedEndpoints};
+use super::request::{AgentRequest, ForwardedContext};
 use super::rpc::to_failure;
-use crate::a2a::{AgentCard, AgentInterface, BoundRequest, Dialect};
+use crate::a2a::{AgentCard, AgentInterface, Dialect};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::AgentFailure;
@@ -66,58 +66,6 @@ pub(super) struct LatestAgent {
 impl Default for LatestAgent {
     fn default() -> Self {
         Self { known: ArcSwapOption::empty(), changed: watch::Sender::new(()) }
-    }
-}
-
-/// One request to an agent.
-pub(super) struct AgentRequest {
-    /// The method, for the settings that differ by method.
-    pub(super) method: AgentMethod,
-    /// The task that the request is about, if the agent knows it already.
-    pub(super) task: Option<String>,
-    /// The conversation that the request continues, where that matters.
-    pub(super) context: Option<String>,
-    /// The task that the request begins, by the gateway's own name for it: the endpoint that the
-    /// request is sent to holds that task, with or without a response.
-    pub(super) begins: Option<String>,
-    verb: Method,
-    /// The part after the path of the endpoint.
-    route: String,
-    body: Bytes,
-    /// The endpoint that the request must go to, or was sent to.
-    place: AtomicUsize,
-}
-
-/// No endpoint in particular.
-const ANYWHERE: usize = usize::MAX;
-
-impl AgentRequest {
-    /// Creates a request about a task of the agent, or about none yet.
-    pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<BoundRequest>) -> Self {
-        let BoundRequest { verb, route, body } = written.into();
-        let (task, place) = (task.map(str::to_owned), AtomicUsize::new(ANYWHERE));
-        Self { method, task, context: None, begins: None, verb, route, body, place }
-    }
-
-    /// Binds the request to this endpoint.
-    pub(super) fn to(self, at: usize) -> Self {
-        Self { place: AtomicUsize::new(at), ..self }
-    }
-
-    /// Returns the endpoint that the request must go to, or was sent to.
-    pub(super) fn place(&self) -> Option<usize> {
-        Some(self.place.load(Ordering::Relaxed)).filter(|at| *at != ANYWHERE)
-    }
-
-    /// Returns the request path at this base path.
-    fn path(&self, place: &PathAndQuery) -> Result<PathAndQuery, AgentFailure> {
-        if self.route.is_empty() {
-            return Ok(place.clone());
-        }
-        let base = place.path().trim_end_matches('/');
-        let query = place.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let whole = format!("{base}{}{query}", self.route);
-        whole.parse().map_err(|_| AgentFailure::Internal("its path cannot be called"))
     }
 }
 
@@ -260,7 +208,7 @@ impl ResolvedAgent {
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             match client.send(&target, request).await {
                 Ok(reply) => {
-                    ask.place.store(turn.at(), Ordering::Relaxed);
+                    ask.set_place(turn.at());
                     let busy = turn.record_success(reply.status());
                     return Ok(if let Some(busy) = busy { reply.holding(busy) } else { reply });
                 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
-use super::call::WebhookTarget;
 use super::locate::{locate, locate_endpoint};
-use super::resolved::{AgentRequest, ResolvedAgent};
+use super::request::{AgentRequest, WebhookTarget};
+use super::resolved::ResolvedAgent;
 use crate::a2a::{AgentError, Binding, ErrorKind, PathSegmentError, PushNotificationConfig, Task};
 use crate::config::AgentMethod as Call;
 use crate::fault::AgentFailure;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::call::{CallLimits, KnownQuestions};
 use super::drive::{Bearing, EventSender, EventSize, ResponseTo};
 use super::endpoints::Endpoints;
+use super::request::{CallLimits, KnownQuestions};
 use super::resolved::ResolvedAgent;
 use super::rpc::{first_refusal, refusal, to_failure};
 use crate::a2a::{
