@@ -15,7 +15,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tracing::{info, warn};
 
-use super::card_fetch::CardFetchError;
+use super::card_error::CardFetchError;
 use super::card_signature::CardKeys;
 use super::endpoints::Endpoints;
 use super::interface::{CardPolicy, trusted};

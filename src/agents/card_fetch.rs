@@ -12,41 +12,16 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use tokio::io::AsyncReadExt as _;
 
 use super::agent::Agent;
+use super::card_error::CardFetchError;
 use crate::a2a::{AgentCard, CardError};
 use crate::auth::AccessToken;
 use crate::config::CardSource;
-use crate::transport::{HttpClient, Response, TransportError};
+use crate::transport::{HttpClient, Response};
 
 /// The maximum size of a card, in bytes.
 const MAX_CARD_BODY_BYTES: usize = 1024 * 1024;
 /// The paths of cards, newest first.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
-
-/// A failure to fetch a card.
-#[derive(Debug, thiserror::Error)]
-pub enum CardFetchError {
-    /// The agent does not respond.
-    #[error("cannot be reached: {0}")]
-    Transport(#[from] TransportError),
-    /// The response is not a card.
-    #[error("GET {0} answered with HTTP {1}")]
-    Status(String, u16),
-    /// The card cannot be used.
-    #[error("{0}")]
-    Card(#[from] CardError),
-    /// The card names an address to which the gateway must not connect.
-    #[error("{0}")]
-    Distrusted(#[from] super::interface::UntrustedInterface),
-    /// The card is not signed by the required key.
-    #[error("{0}; the operator demands a signature (signature.required)")]
-    Unsigned(#[from] super::card_signature::CardSignatureError),
-    /// The file cannot be read.
-    #[error("cannot read {0}: {1}")]
-    File(String, std::io::Error),
-    /// A setting of this agent cannot be used.
-    #[error("{0}")]
-    Setting(String),
-}
 
 /// A card that was fetched.
 #[derive(Debug)]

@@ -18,11 +18,11 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::watch;
 
-use super::card_fetch::CardFetchError;
+use super::card_error::{CardFetchError, CardSignatureError};
 use crate::a2a::{
     AgentCard, CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature, clean,
 };
-use crate::auth::{ALGORITHMS, FileStamps, KeySet, SignatureError};
+use crate::auth::{FileStamps, KeySet, SignatureError};
 use crate::config;
 use crate::telemetry::label::Reload;
 use crate::telemetry::metrics::AgentMetrics;
@@ -98,26 +98,6 @@ impl CardKeys {
             }
         }
     }
-}
-
-/// The reason for which a card is not trusted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CardSignatureError {
-    /// It has no signature.
-    #[error("the card is not signed")]
-    None,
-    /// A signature is not one that is read.
-    #[error("the card's signature cannot be read: {0}")]
-    Unreadable(&'static str),
-    /// Its algorithm is not accepted.
-    #[error("the card is signed by {0:?}; only {ALGORITHMS} count, each for its own kind of key")]
-    Algorithm(String),
-    /// None of the configured keys has that id.
-    #[error("the card is signed by the key {0:?}, which is not in signature.keys")]
-    UnknownKey(String),
-    /// The key's signature is for other bytes.
-    #[error("the signature by the key {0:?} does not fit the card: one of them was changed")]
-    Wrong(String),
 }
 
 /// The protected header of a JWS, as far as it counts.

@@ -19,7 +19,8 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::agent::Agent;
-use super::card_fetch::{CardFetchError, CardRequest, FetchedCard};
+use super::card_error::CardFetchError;
+use super::card_fetch::{CardRequest, FetchedCard};
 use super::card_signature::{Seen, verify};
 use super::kept::KeptCards;
 use super::request::ForwardedContext;

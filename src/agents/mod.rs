@@ -8,6 +8,7 @@ mod affinity;
 mod agent;
 mod breaker;
 mod call;
+mod card_error;
 mod card_fetch;
 mod card_signature;
 mod credentials;
@@ -25,7 +26,8 @@ mod stream;
 
 pub use agent::{Agent, DeclaredExtension, EndpointState};
 pub use call::start;
-pub use card_fetch::{CardFetchError, FetchedCard};
+pub use card_error::CardFetchError;
+pub use card_fetch::FetchedCard;
 pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
 pub use forward::{ForwardRequest, ForwardedResponse, forward};
