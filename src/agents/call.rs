@@ -13,12 +13,10 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::drive::{DetachableCall, EventSender};
-use super::locate::{LocatedTask, find_task, wait_for};
+use super::locate::{LocatedTask, cancel_task, find_task, get_task, set_webhook, wait_for};
 use super::request::{AgentOperation, AgentRequest, CallLimits, FollowUpMessage, KnownQuestions};
 use super::resolved::{ResolvedAgent, current};
-use super::rpc::{
-    BodyKind, by_status, cancel_task, first_refusal, get_task, post, refusal, set_webhook, subscribe, whole,
-};
+use super::rpc::{BodyKind, by_status, first_refusal, post, refusal, subscribe, whole};
 use super::stream::{EventStream, StreamEnd, TaskTracker};
 use crate::a2a::{Message, StreamResponse, Task, TaskState, fingerprint, uuid};
 use crate::config::AgentMethod as Method;

@@ -558,7 +558,7 @@ impl Directory {
         agent.apply_credentials(&mut request, path, pass).map_err(AgentFailure::Internal)?;
         let target = known.ways.load().own.get(at).map(|way| way.target.clone());
         let target = target.ok_or(AgentFailure::Internal("there is no such endpoint"))?;
-        let failed = |error| super::rpc::to_failure(&error, known);
+        let failed = |error| known.to_failure(&error);
         let mut reply = self.client.send(&target, request).await.map_err(failed)?;
         let is_good = reply.status().as_u16() < 500;
         if is_good {

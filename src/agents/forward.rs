@@ -16,7 +16,7 @@ use http::{HeaderMap, StatusCode};
 use super::locate::locate_endpoint;
 use super::request::AgentRequest;
 use super::resolved::{ResolvedAgent, current};
-use super::rpc::{BodyKind, is_no_route, post_for_all, to_failure, whole};
+use super::rpc::{BodyKind, is_no_route, post_for_all, whole};
 use crate::a2a::{BoundRequest, StreamResponse, context_of};
 use crate::config::AgentMethod;
 use crate::fault::AgentFailure;
@@ -205,7 +205,7 @@ impl ForwardedResponse {
     ///
     /// [`AgentFailure`] if the body broke off, or nothing came in time.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, AgentFailure> {
-        let chunk = self.reply.chunk().await.map_err(|error| to_failure(&error, &self.known))?;
+        let chunk = self.reply.chunk().await.map_err(|error| self.known.to_failure(&error))?;
         if let Some(ear) = &mut self.ear {
             // Before a client learns of the task, and asks for it.
             ear.observe(chunk.as_deref().unwrap_or_default());

@@ -1,5 +1,5 @@
-//! Locates a task: the endpoint that holds it, if an agent has several, and the interface of the
-//! agent's newest card that leads to it.
+//! One task at an agent: gets it, cancels it, registers for its pushes; at the endpoint that holds
+//! it, if the agent has several, and through the interface of the newest card that leads to it.
 //!
 //! After a restart, or if another gateway began the task, the endpoint is not known: `GetTask`
 //! changes nothing, so every endpoint may be asked in turn until one knows the task. No other
@@ -13,14 +13,76 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::request::AgentRequest;
+use super::request::{AgentRequest, WebhookTarget};
 use super::resolved::ResolvedAgent;
-use super::rpc::{ensure_task_id, get_task, task_of};
-use crate::a2a::Task;
+use super::rpc::{by_status, plain, refusal, task_of};
+use crate::a2a::{PushNotificationConfig, Task};
 use crate::config::AgentMethod as Call;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::transport::HttpClient;
+
+/// The name of the gateway's registration for pushes; one per task, so that a repeated request
+/// replaces it.
+const WEBHOOK: &str = "mcp-a2a-gateway";
+
+/// Gets the current task from an agent, by the agent's own id.
+///
+/// # Errors
+///
+/// [`AgentFailure`] if the agent does not send it, sends another task, or exceeds the room.
+pub async fn get_task(
+    client: &HttpClient,
+    known: &ResolvedAgent,
+    task: &str,
+    room: &mut AnswerRoom,
+) -> Result<Task, AgentFailure> {
+    if known.endpoints.are_several() && known.endpoints.of(Call::Get).is_none() {
+        return Box::pin(locate(client, known, task, room)).await;
+    }
+    let written = known.interface.get_task(task)?;
+    task_of(client, known, &AgentRequest::new(Call::Get, Some(task), written), room)
+        .await
+        .and_then(|found| ensure_task_id(found, task))
+}
+
+/// Cancels a task.
+pub(super) async fn cancel_task(
+    client: &HttpClient,
+    known: &ResolvedAgent,
+    task: &str,
+    room: &mut AnswerRoom,
+) -> Result<Task, AgentFailure> {
+    Box::pin(locate_endpoint(client, known, task, room)).await?;
+    let written = known.interface.cancel_task(task)?;
+    task_of(client, known, &AgentRequest::new(Call::Cancel, Some(task), written), room)
+        .await
+        .and_then(|found| ensure_task_id(found, task))
+}
+
+/// Rejects a task of another id than the requested one.
+fn ensure_task_id(found: Task, asked: &str) -> Result<Task, AgentFailure> {
+    if found.id == asked {
+        Ok(found)
+    } else {
+        Err(AgentFailure::ProtocolViolation("it answered with another task".into()))
+    }
+}
+
+/// Registers for pushes of the changes of a task.
+pub(super) async fn set_webhook(
+    client: &HttpClient,
+    known: &ResolvedAgent,
+    (task, hook): (&str, &WebhookTarget),
+    room: &mut AnswerRoom,
+) -> Result<(), AgentFailure> {
+    Box::pin(locate_endpoint(client, known, task, room)).await?;
+    let webhook = PushNotificationConfig { id: WEBHOOK, url: &hook.url, token: &hook.token };
+    let written = known.interface.set_push(task, &webhook)?;
+    let (status, answer) =
+        plain(client, known, &AgentRequest::new(Call::Other, Some(task), written), room).await?;
+    known.interface.webhook_is_set(&answer).map_err(|error| by_status(refusal(error), status))
+}
 
 /// Gets a task at the endpoint that holds it; elsewhere while that is unknown or unavailable, in
 /// case the endpoints share their tasks or their agent has moved to another of them. An endpoint

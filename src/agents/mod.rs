@@ -31,8 +31,8 @@ pub use card_fetch::FetchedCard;
 pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
 pub use forward::{ForwardRequest, ForwardedResponse, forward};
+pub use locate::get_task as look;
 pub use request::{
     AgentOperation, CallLimits, FollowUpMessage, ForwardedContext, KnownQuestions, WebhookTarget,
 };
 pub use resolved::ResolvedAgent;
-pub use rpc::get_task as look;

@@ -15,13 +15,12 @@ use tokio::sync::watch;
 
 use super::endpoints::{Endpoints, TriedEndpoints};
 use super::request::{AgentRequest, ForwardedContext};
-use super::rpc::to_failure;
 use crate::a2a::{AgentCard, AgentInterface, Dialect};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::AgentFailure;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::{AddressPolicy, DeliveryState, HttpClient, Response, Upstream};
+use crate::transport::{AddressPolicy, DeliveryState, HttpClient, Response, TransportError, Upstream};
 
 /// The resolved state of an agent. Clones share later changes.
 #[derive(Clone)]
@@ -168,6 +167,42 @@ impl ResolvedAgent {
         }
     }
 
+    /// Returns the failure that an error of the connection means, and counts it. Addresses and the
+    /// texts of TLS stay in the log.
+    pub(super) fn to_failure(&self, error: &TransportError) -> AgentFailure {
+        self.metrics.transport_error(error.kind());
+        tracing::debug!(%error, "exchange with an agent failed");
+        if error.sent() == DeliveryState::No {
+            return AgentFailure::Unreachable(match error {
+                TransportError::Resolve(_) => "its name does not resolve",
+                TransportError::Refused { .. } => "it is at an address that may not be called",
+                TransportError::OpenFiles => "the gateway has no room for another connection",
+                TransportError::ConnectTimeout => "no connection in time",
+                TransportError::Tls(_) => "TLS handshake failed",
+                TransportError::BadUri(_) => "its address cannot be used",
+                _ => "connection refused",
+            });
+        }
+        match error {
+            TransportError::FirstByteTimeout => AgentFailure::Timeout("no answer"),
+            TransportError::IdleTimeout => AgentFailure::Timeout("it fell silent"),
+            TransportError::TotalTimeout => AgentFailure::Timeout("it took too long altogether"),
+            TransportError::TooLarge { limit } => AgentFailure::LimitExceeded(*limit, "one answer"),
+            TransportError::HeaderTooLarge => {
+                AgentFailure::ProtocolViolation("its response header is too large".into())
+            }
+            TransportError::Encoded => {
+                AgentFailure::ProtocolViolation("it sent a content encoding that was not requested".into())
+            }
+            TransportError::NoRoom(error) => AgentFailure::from(*error),
+            TransportError::Unasked(what) => AgentFailure::ProtocolViolation((*what).to_owned()),
+            TransportError::TooManyPieces => {
+                AgentFailure::ProtocolViolation("its answer comes in too many small pieces".into())
+            }
+            _ => AgentFailure::ConnectionLost("the answer was cut off"),
+        }
+    }
+
     async fn send_with(
         &self,
         tokens: &AgentTokens,
@@ -215,7 +250,7 @@ impl ResolvedAgent {
                 Err(error) => {
                     tried.add(turn.at());
                     turn.failed(&error);
-                    let trouble = to_failure(&error, self);
+                    let trouble = self.to_failure(&error);
                     // A request that was sent may have been executed, and is not repeated.
                     if error.sent() != DeliveryState::No || !self.endpoints.can_fail_over(ask) {
                         return Err(trouble);

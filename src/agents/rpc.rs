@@ -6,18 +6,13 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
-use super::locate::{locate, locate_endpoint};
-use super::request::{AgentRequest, WebhookTarget};
+use super::request::AgentRequest;
 use super::resolved::ResolvedAgent;
-use crate::a2a::{AgentError, Binding, ErrorKind, PathSegmentError, PushNotificationConfig, Task};
+use crate::a2a::{AgentError, Binding, ErrorKind, PathSegmentError, Task};
 use crate::config::AgentMethod as Call;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
-use crate::transport::{DeliveryState, HttpClient, Response, TransportError};
-
-/// The name of the gateway's registration for pushes; one per task, so that a repeated request
-/// replaces it.
-const WEBHOOK: &str = "mcp-a2a-gateway";
+use crate::transport::{HttpClient, Response};
 
 /// The form of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,70 +118,12 @@ pub(super) async fn whole(
     room: &mut AnswerRoom,
 ) -> Result<Bytes, AgentFailure> {
     let status = reply.status();
-    let body = reply.collect_in(room).await.map_err(|error| to_failure(&error, known))?;
+    let body = reply.collect_in(room).await.map_err(|error| known.to_failure(&error))?;
     if body.is_empty() && !status.is_success() {
         Err(AgentFailure::HttpStatus(status.as_u16()))
     } else {
         Ok(body)
     }
-}
-
-/// Gets the current task from an agent, by the agent's own id.
-///
-/// # Errors
-///
-/// [`AgentFailure`] if the agent does not send it, sends another task, or exceeds the room.
-pub async fn get_task(
-    client: &HttpClient,
-    known: &ResolvedAgent,
-    task: &str,
-    room: &mut AnswerRoom,
-) -> Result<Task, AgentFailure> {
-    if known.endpoints.are_several() && known.endpoints.of(Call::Get).is_none() {
-        return Box::pin(locate(client, known, task, room)).await;
-    }
-    let written = known.interface.get_task(task)?;
-    task_of(client, known, &AgentRequest::new(Call::Get, Some(task), written), room)
-        .await
-        .and_then(|found| ensure_task_id(found, task))
-}
-
-/// Cancels a task.
-pub(super) async fn cancel_task(
-    client: &HttpClient,
-    known: &ResolvedAgent,
-    task: &str,
-    room: &mut AnswerRoom,
-) -> Result<Task, AgentFailure> {
-    Box::pin(locate_endpoint(client, known, task, room)).await?;
-    let written = known.interface.cancel_task(task)?;
-    task_of(client, known, &AgentRequest::new(Call::Cancel, Some(task), written), room)
-        .await
-        .and_then(|found| ensure_task_id(found, task))
-}
-
-/// Rejects a task of another id than the requested one.
-pub(super) fn ensure_task_id(found: Task, asked: &str) -> Result<Task, AgentFailure> {
-    if found.id == asked {
-        Ok(found)
-    } else {
-        Err(AgentFailure::ProtocolViolation("it answered with another task".into()))
-    }
-}
-
-/// Registers for pushes of the changes of a task.
-pub(super) async fn set_webhook(
-    client: &HttpClient,
-    known: &ResolvedAgent,
-    (task, hook): (&str, &WebhookTarget),
-    room: &mut AnswerRoom,
-) -> Result<(), AgentFailure> {
-    Box::pin(locate_endpoint(client, known, task, room)).await?;
-    let webhook = PushNotificationConfig { id: WEBHOOK, url: &hook.url, token: &hook.token };
-    let written = known.interface.set_push(task, &webhook)?;
-    let (status, answer) =
-        plain(client, known, &AgentRequest::new(Call::Other, Some(task), written), room).await?;
-    known.interface.webhook_is_set(&answer).map_err(|error| by_status(refusal(error), status))
 }
 
 /// Subscribes to a task again; `None` if that is not safe.
@@ -235,7 +172,7 @@ pub(super) async fn task_of(
 }
 
 /// Returns the status and the body of a response that must not be a stream.
-async fn plain(
+pub(super) async fn plain(
     client: &HttpClient,
     known: &ResolvedAgent,
     ask: &AgentRequest,
@@ -279,41 +216,5 @@ pub(super) fn first_refusal(error: AgentError) -> AgentFailure {
     match refusal(error) {
         AgentFailure::Rejected(text) if nothing_begun => AgentFailure::VersionNotSupported(text),
         other => other,
-    }
-}
-
-/// Returns the failure that an error of the connection means. Addresses and the texts of TLS stay
-/// in the log.
-pub(super) fn to_failure(error: &TransportError, known: &ResolvedAgent) -> AgentFailure {
-    known.metrics.transport_error(error.kind());
-    tracing::debug!(%error, "exchange with an agent failed");
-    if error.sent() == DeliveryState::No {
-        return AgentFailure::Unreachable(match error {
-            TransportError::Resolve(_) => "its name does not resolve",
-            TransportError::Refused { .. } => "it is at an address that may not be called",
-            TransportError::OpenFiles => "the gateway has no room for another connection",
-            TransportError::ConnectTimeout => "no connection in time",
-            TransportError::Tls(_) => "TLS handshake failed",
-            TransportError::BadUri(_) => "its address cannot be used",
-            _ => "connection refused",
-        });
-    }
-    match error {
-        TransportError::FirstByteTimeout => AgentFailure::Timeout("no answer"),
-        TransportError::IdleTimeout => AgentFailure::Timeout("it fell silent"),
-        TransportError::TotalTimeout => AgentFailure::Timeout("it took too long altogether"),
-        TransportError::TooLarge { limit } => AgentFailure::LimitExceeded(*limit, "one answer"),
-        TransportError::HeaderTooLarge => {
-            AgentFailure::ProtocolViolation("its response header is too large".into())
-        }
-        TransportError::Encoded => {
-            AgentFailure::ProtocolViolation("it sent a content encoding that was not requested".into())
-        }
-        TransportError::NoRoom(error) => AgentFailure::from(*error),
-        TransportError::Unasked(what) => AgentFailure::ProtocolViolation((*what).to_owned()),
-        TransportError::TooManyPieces => {
-            AgentFailure::ProtocolViolation("its answer comes in too many small pieces".into())
-        }
-        _ => AgentFailure::ConnectionLost("the answer was cut off"),
     }
 }

@@ -13,7 +13,7 @@ use super::drive::{Bearing, EventSender, EventSize, ResponseTo};
 use super::endpoints::Endpoints;
 use super::request::{CallLimits, KnownQuestions};
 use super::resolved::ResolvedAgent;
-use super::rpc::{first_refusal, refusal, to_failure};
+use super::rpc::{first_refusal, refusal};
 use crate::a2a::{
     Content, Fingerprint, Message, Part, PartBody, StreamResponse, Task, TaskState, TaskStatus,
 };
@@ -551,8 +551,8 @@ impl EventStream {
                     };
                 }
                 // One message is a whole response; of several, more may have been lost.
-                Err(error) if self.messages.0 > 1 => return Ok(StreamEnd::Early(to_failure(&error, known))),
-                Err(error) => to_failure(&error, known),
+                Err(error) if self.messages.0 > 1 => return Ok(StreamEnd::Early(known.to_failure(&error))),
+                Err(error) => known.to_failure(&error),
             };
             return match self.end_message(track).await {
                 true => Ok(StreamEnd::Said),
