@@ -77,14 +77,14 @@ impl AffinityMap {
 
     /// Returns true if this endpoint answered in this round that it does not know the key. A round
     /// ends when any endpoint fails or returns.
-    pub(super) fn was_asked(&self, kept: AffinityKey<'_>, (at, round): (usize, u32), now: Instant) -> bool {
+    pub(super) fn was_asked(&self, kept: AffinityKey<'_>, at: usize, round: u32, now: Instant) -> bool {
         let key = self.key(kept);
         let home = self.inside().touch(key, now);
         home.is_some_and(|home| home.round == round && home.asked & bit(at) != 0)
     }
 
     /// Records that this endpoint does not know the key.
-    pub(super) fn note_asked(&self, kept: AffinityKey<'_>, (at, round): (usize, u32), now: Instant) {
+    pub(super) fn note_asked(&self, kept: AffinityKey<'_>, at: usize, round: u32, now: Instant) {
         let key = self.key(kept);
         let mut inside = self.inside();
         let Some(home) = inside.touch(key, now) else { return };
@@ -181,18 +181,18 @@ mod tests {
         let now = Instant::now();
         let homes = AffinityMap::new(now);
         let task = AffinityKey::Task("x");
-        homes.note_asked(task, (2, 1), now);
-        assert!(!homes.was_asked(task, (2, 1), now), "it has no home");
+        homes.note_asked(task, 2, 1, now);
+        assert!(!homes.was_asked(task, 2, 1, now), "it has no home");
         homes.remember(task, 1, now);
         for round in [1, 2] {
-            assert!(!homes.was_asked(task, (2, round), now));
-            homes.note_asked(task, (2, round), now);
-            homes.note_asked(task, (3, round), now);
+            assert!(!homes.was_asked(task, 2, round, now));
+            homes.note_asked(task, 2, round, now);
+            homes.note_asked(task, 3, round, now);
             homes.remember(task, 1, now);
-            let asked = [2, 3, 4].map(|at| homes.was_asked(task, (at, round), now));
+            let asked = [2, 3, 4].map(|at| homes.was_asked(task, at, round, now));
             assert_eq!(asked, [true, true, false], "it has not moved");
         }
         homes.remember(task, 3, now);
-        assert!(!homes.was_asked(task, (2, 2), now), "it has moved");
+        assert!(!homes.was_asked(task, 2, 2, now), "it has moved");
     }
 }

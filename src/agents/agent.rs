@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use super::card_error::CardFetchError;
 use super::card_signature::CardKeys;
 use super::endpoints::Endpoints;
-use super::interface::{CardPolicy, trusted};
+use super::interface::{AgentAddress, CardPolicy, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
 use crate::auth::{AgentTokens, Credentials};
@@ -57,7 +57,8 @@ pub struct Agent {
 impl Agent {
     pub(super) fn new(
         settings: config::Agent,
-        (client, outbound): (HttpClient, Arc<AllowList>),
+        client: HttpClient,
+        outbound: Arc<AllowList>,
         metrics: Arc<AgentMetrics>,
     ) -> Result<Self, CardFetchError> {
         let credentials =
@@ -108,7 +109,8 @@ impl Agent {
         let uri: Uri =
             url.parse().map_err(|_| CardFetchError::Setting(format!("card: {url:?} is not a URL")))?;
         // The operator wrote it.
-        self.card_target.store(Some(Arc::new(self.target((uri, AddressPolicy::Trusted), true)?)));
+        self.card_target
+            .store(Some(Arc::new(self.target(AgentAddress { uri, policy: AddressPolicy::Trusted }, true)?)));
         Ok(())
     }
 
@@ -117,10 +119,8 @@ impl Agent {
         self.reach_card()?;
         let Some(known) = self.known() else { return Ok(()) };
         for known in std::iter::once(&known).chain(&known.other).chain(known.standbys.iter()) {
-            let renewed = known
-                .ways
-                .load()
-                .with_fresh_token(|way| self.route((way.uri.clone(), way.policy.clone()), way.shows))?;
+            let renewed =
+                known.ways.load().with_fresh_token(|way| self.route(way.address.clone(), way.shows))?;
             known.ways.store(Arc::new(renewed));
         }
         Ok(())
@@ -177,7 +177,7 @@ impl Agent {
         pin: Option<Dialect>,
     ) -> Result<ResolvedAgent, CardFetchError> {
         let card = Arc::new(card);
-        let known = self.call_by(&card, card.interface(pin)?, (from, 0))?;
+        let known = self.call_by(&card, card.interface(pin)?, from, 0)?;
         let standbys = self.standbys(&known, from, pin);
         let other = match known.interface.dialect {
             // A card of 0.1 is recognized by absent members: it may be an incomplete one of 0.2.
@@ -186,7 +186,7 @@ impl Agent {
             Dialect::V1 => Dialect::V0_3,
         };
         let other = card.interface(Some(other)).ok().filter(|_| pin.is_none());
-        let other = other.and_then(|interface| self.call_by(&card, interface, (from, 0)).ok());
+        let other = other.and_then(|interface| self.call_by(&card, interface, from, 0).ok());
         let other = other.map(|other| Arc::new(ResolvedAgent { standbys: standbys.clone(), ..other }));
         Ok(ResolvedAgent { other, standbys, ..known })
     }
@@ -204,7 +204,7 @@ impl Agent {
         }
         let others = known.card.other_interfaces(&known.interface, pin);
         let standby = |(number, interface): (usize, AgentInterface)| {
-            let made = self.call_by(&known.card, interface, (from, number + 1));
+            let made = self.call_by(&known.card, interface, from, number + 1);
             let agent = self.settings.name.as_str();
             let made = made.inspect_err(
                 |problem| info!(agent, error = %problem, "skipped another interface of the agent card"),
@@ -216,11 +216,11 @@ impl Agent {
 
     /// Returns the endpoints at these addresses, with their state; `first` is the number of the
     /// first one.
-    pub(super) fn endpoints_at(&self, places: &[(Uri, AddressPolicy)], first: usize) -> Arc<Endpoints> {
+    pub(super) fn endpoints_at(&self, places: &[AgentAddress], first: usize) -> Arc<Endpoints> {
         if !self.settings.endpoints.is_empty() {
             return self.configured.clone();
         }
-        let addresses: Vec<Uri> = places.iter().map(|(uri, _)| uri.clone()).collect();
+        let addresses: Vec<Uri> = places.iter().map(|place| place.uri.clone()).collect();
         let mut all = lock(&self.endpoints);
         all.retain(|(_, endpoints)| endpoints.strong_count() > 0);
         let found = all.iter().find(|(known, _)| *known == addresses);
@@ -236,7 +236,8 @@ impl Agent {
         &self,
         card: &Arc<AgentCard>,
         interface: AgentInterface,
-        (from, number): (Option<&Uri>, usize),
+        from: Option<&Uri>,
+        number: usize,
     ) -> Result<ResolvedAgent, CardFetchError> {
         let places = self.places(&interface.url, from)?;
         let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, from)?));
@@ -268,11 +269,7 @@ impl Agent {
 
     /// Returns the addresses of the agent: the endpoints that the operator configured, else the URL
     /// of its card.
-    pub(super) fn places(
-        &self,
-        url: &str,
-        from: Option<&Uri>,
-    ) -> Result<Vec<(Uri, AddressPolicy)>, CardFetchError> {
+    pub(super) fn places(&self, url: &str, from: Option<&Uri>) -> Result<Vec<AgentAddress>, CardFetchError> {
         if self.settings.endpoints.is_empty() {
             return Ok(vec![trusted(url, from, self.card_policy())?]);
         }
@@ -280,21 +277,17 @@ impl Agent {
             let uri = url
                 .parse()
                 .map_err(|_| CardFetchError::Setting(format!("endpoints: {url:?} is not a URL")))?;
-            Ok((uri, AddressPolicy::Trusted))
+            Ok(AgentAddress { uri, policy: AddressPolicy::Trusted })
         };
         self.settings.endpoints.iter().map(uri).collect()
     }
 
     /// Returns the routes to these addresses; the URLs of single methods are trusted no more than a
     /// URL on the card.
-    fn routes(
-        &self,
-        places: &[(Uri, AddressPolicy)],
-        from: Option<&Uri>,
-    ) -> Result<RouteTable, CardFetchError> {
+    fn routes(&self, places: &[AgentAddress], from: Option<&Uri>) -> Result<RouteTable, CardFetchError> {
         let ways =
             |shows| places.iter().map(|place| self.route(place.clone(), shows)).collect::<Result<_, _>>();
-        let from = from.or(places.first().map(|(uri, _)| uri));
+        let from = from.or(places.first().map(|place| &place.uri));
         let methods = self.settings.methods.try_map(|method| {
             let shows = method.mtls.unwrap_or(true);
             Ok::<_, CardFetchError>(match &method.endpoint {
@@ -311,15 +304,10 @@ impl Agent {
 
     /// Returns the route to one address of this agent, with its own trust and, if `shows`, its
     /// client certificate.
-    pub(super) fn route(
-        &self,
-        place: (Uri, AddressPolicy),
-        shows: bool,
-    ) -> Result<EndpointRoute, CardFetchError> {
-        let target = self.target(place.clone(), shows)?;
-        let (uri, policy) = place;
-        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        Ok(EndpointRoute { target, uri, policy, shows, path })
+    pub(super) fn route(&self, address: AgentAddress, shows: bool) -> Result<EndpointRoute, CardFetchError> {
+        let target = self.target(address.clone(), shows)?;
+        let path = address.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Ok(EndpointRoute { target, address, shows, path })
     }
 
     /// Returns the permissions of its card.
@@ -327,7 +315,7 @@ impl Agent {
         CardPolicy { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
     }
 
-    fn target(&self, (uri, policy): (Uri, AddressPolicy), shows: bool) -> Result<Upstream, CardFetchError> {
+    fn target(&self, address: AgentAddress, shows: bool) -> Result<Upstream, CardFetchError> {
         let timeouts = &self.settings.timeouts;
         let timeouts = ExchangeTimeouts {
             connect: timeouts.connect,
@@ -337,7 +325,12 @@ impl Agent {
         };
         let tls = self.credentials.identity().tls(shows);
         let server_name = self.settings.tls.server_name.clone();
-        Ok(Upstream::new(TargetSettings { tls, timeouts, server_name, ..TargetSettings::new(uri, policy) })?)
+        Ok(Upstream::new(TargetSettings {
+            tls,
+            timeouts,
+            server_name,
+            ..TargetSettings::new(address.uri, address.policy)
+        })?)
     }
 
     fn headers(&self, interface: &AgentInterface) -> HeaderMap {
@@ -403,7 +396,7 @@ impl Agent {
         let ways = known.ways.load();
         let standing = known.endpoints.standing();
         let states = ways.own.iter().zip(standing).map(|(way, standing)| EndpointState {
-            url: snapshot(&way.uri),
+            url: snapshot(&way.address.uri),
             busy: standing.busy,
             rests: standing.rests.map(|rests| rests.as_secs().saturating_add(1)),
         });

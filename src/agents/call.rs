@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::drive::{DetachableCall, EventSender};
+use super::drive::DetachableCall;
 use super::locate::{LocatedTask, cancel_task, find_task, get_task, set_webhook, wait_for};
 use super::request::{AgentOperation, AgentRequest, CallLimits, FollowUpMessage, KnownQuestions};
 use super::resolved::{ResolvedAgent, current};
 use super::rpc::{BodyKind, by_status, first_refusal, post, refusal, subscribe, whole};
-use super::stream::{EventStream, StreamEnd, TaskTracker};
+use super::stream::{CallOutput, EventStream, StreamEnd, TaskTracker};
 use crate::a2a::{Message, StreamResponse, Task, TaskState, fingerprint, uuid};
 use crate::config::AgentMethod as Method;
 use crate::fault::AgentFailure;
@@ -48,15 +48,16 @@ pub(super) struct AgentCall {
 pub fn start(
     client: HttpClient,
     known: Arc<ResolvedAgent>,
-    (terms, room): (CallLimits, AnswerRoom),
+    terms: CallLimits,
+    room: AnswerRoom,
     errand: AgentOperation,
 ) -> DetachableCall {
     let call = AgentCall { client, known: current(known.newest()), terms };
-    DetachableCall::new(move |outlet| async move { call.run(errand, (outlet, room)).await })
+    DetachableCall::new(move |outlet| async move { call.run(errand, CallOutput { outlet, room }).await })
 }
 
 impl AgentCall {
-    async fn run(self, errand: AgentOperation, out: (EventSender, AnswerRoom)) -> Result<(), AgentFailure> {
+    async fn run(self, errand: AgentOperation, out: CallOutput) -> Result<(), AgentFailure> {
         match errand {
             AgentOperation::Say(message) => self.send_message(message, TaskTracker::new(out, None)).await,
             // Boxed, here and below: the future of a plain call must not grow by parts that it does
@@ -80,22 +81,18 @@ impl AgentCall {
                 Ok(())
             }
             AgentOperation::Webhook(task, hook) => {
-                let (_, mut room) = out;
-                set_webhook(&self.client, &self.known, (&task, &hook), &mut room).await
+                let CallOutput { mut room, .. } = out;
+                set_webhook(&self.client, &self.known, &task, &hook, &mut room).await
             }
         }
     }
 
     /// Gets the task before the message is sent: its question may have been answered, and a
     /// finished task takes no more messages.
-    async fn continue_task(
-        &self,
-        what: FollowUpMessage,
-        mut out: (EventSender, AnswerRoom),
-    ) -> Result<(), AgentFailure> {
+    async fn continue_task(&self, what: FollowUpMessage, mut out: CallOutput) -> Result<(), AgentFailure> {
         let FollowUpMessage { task, mut message, turn, worded, beside } = what;
         let LocatedTask { known, task: found } =
-            find_task(&self.client, &self.known, &task, &mut out.1).await?;
+            find_task(&self.client, &self.known, &task, &mut out.room).await?;
         let open = fingerprint(&found);
         let (state, has_message) = (found.status.state, found.status.message.is_some());
         let is_left = worded == Some(state) && !has_message;
@@ -120,7 +117,7 @@ impl AgentCall {
         message.context_id = found.context_id.clone().or(message.context_id);
         // The fetched task is not held while the agent works.
         drop(found);
-        out.1.permit.shrink_to(0);
+        out.room.permit.shrink_to(0);
         message.task_id = Some(task);
         let track = TaskTracker::new(out, message.task_id.clone()).for_task(asked).answering(turn);
         let track = if beside { track.ignore_foreign() } else { track };

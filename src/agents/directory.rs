@@ -22,16 +22,17 @@ use super::agent::Agent;
 use super::card_error::CardFetchError;
 use super::card_fetch::{CardRequest, FetchedCard};
 use super::card_signature::{Seen, verify};
+use super::interface::AgentAddress;
 use super::kept::KeptCards;
 use super::request::ForwardedContext;
 use super::resolved::ResolvedAgent;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
-use crate::config::{self, CardSource, Health, Settings};
+use crate::config::{self, CardSource, Settings};
 use crate::fault::AgentFailure;
 use crate::telemetry::label::Refresh;
 use crate::telemetry::metrics::{Metrics, OutboundMetrics};
-use crate::transport::{AddressPolicy, HttpClient};
+use crate::transport::HttpClient;
 
 /// The interval at which files and the age of tokens are checked.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
@@ -74,8 +75,7 @@ impl Directory {
         let mut agents = Vec::with_capacity(settings.agents.len());
         for agent in &settings.agents {
             let name = agent.name.clone();
-            let through = (client.clone(), outbound.clone());
-            let agent = Agent::new(agent.clone(), through, metrics.agent(&name))
+            let agent = Agent::new(agent.clone(), client.clone(), outbound.clone(), metrics.agent(&name))
                 .map_err(|problem| CardFetchError::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
         }
@@ -410,7 +410,7 @@ impl Directory {
         &self,
         agent: &Agent,
         url: &str,
-        place: (Uri, AddressPolicy),
+        place: AgentAddress,
     ) -> Result<Dialect, CardFetchError> {
         let way = agent.route(place, true)?;
         let pass = agent.token().await;
@@ -484,9 +484,17 @@ fn write(kept: &KeptCards, agent: &Agent, raw: &str) {
     let (CardSource::Url(url), Some(known)) = (&agent.settings.card, agent.known()) else { return };
     let is_probed = known.card.interface(agent.pin()).is_err();
     let probed = Some(known.interface.dialect).filter(|_| is_probed);
-    if let Err(error) = kept.write((&agent.settings.name, url), raw, probed) {
+    if let Err(error) = kept.write(&agent.settings.name, url, raw, probed) {
         warn!(agent = agent.settings.name, %error, "failed to cache agent card");
     }
+}
+
+/// A health check of one endpoint: a request for this path.
+struct EndpointCheck<'a> {
+    agent: &'a Agent,
+    known: &'a ResolvedAgent,
+    at: usize,
+    path: &'a PathAndQuery,
 }
 
 impl Directory {
@@ -498,7 +506,8 @@ impl Directory {
             // With jitter: endpoints must not be checked together.
             tokio::time::sleep(health.interval.mul_f64(rand::random::<f64>() * 0.2 + 0.9)).await;
             if let Some(known) = agent.known() {
-                self.check(agent, (&known, at), (health, &path)).await;
+                let check = EndpointCheck { agent, known: &known, at, path: &path };
+                self.check(&check, health.timeout).await;
             }
         }
     }
@@ -513,27 +522,19 @@ impl Directory {
         let pass = agent.token().await;
         let mut found = Vec::new();
         for (at, endpoint) in agent.endpoints().into_iter().enumerate() {
-            let answer = tokio::time::timeout(
-                health.timeout,
-                self.fetch_from(agent, (&known, at), (&path, pass.as_ref())),
-            );
-            found.push((endpoint.url, matches!(answer.await, Ok(Ok(true)))));
+            let check = EndpointCheck { agent, known: &known, at, path: &path };
+            let answer = tokio::time::timeout(health.timeout, self.fetch_from(&check, pass.as_ref())).await;
+            found.push((endpoint.url, matches!(answer, Ok(Ok(true)))));
         }
         found
     }
 
-    async fn check(
-        &self,
-        agent: &Agent,
-        (known, at): (&ResolvedAgent, usize),
-        asked: (&Health, &PathAndQuery),
-    ) {
-        let (health, path) = asked;
+    async fn check(&self, check: &EndpointCheck<'_>, timeout: Duration) {
+        let EndpointCheck { agent, known, at, .. } = *check;
         // A failure to fetch credentials before the check says nothing about the endpoint.
         let pass = agent.token().await;
         let Some(turn) = known.endpoints.check(at) else { return };
-        let asking = self.fetch_from(agent, (known, at), (path, pass.as_ref()));
-        match tokio::time::timeout(health.timeout, asking).await {
+        match tokio::time::timeout(timeout, self.fetch_from(check, pass.as_ref())).await {
             Ok(Ok(true)) => turn.record_check(),
             Ok(Ok(false)) | Err(_) => turn.record_unreachable(),
             Ok(Err(AgentFailure::Internal(why))) => {
@@ -549,10 +550,10 @@ impl Directory {
     /// Returns true if the endpoint gives a good response.
     async fn fetch_from(
         &self,
-        agent: &Agent,
-        (known, at): (&ResolvedAgent, usize),
-        (path, pass): (&PathAndQuery, Option<&AccessToken>),
+        check: &EndpointCheck<'_>,
+        pass: Option<&AccessToken>,
     ) -> Result<bool, AgentFailure> {
+        let EndpointCheck { agent, known, at, path } = *check;
         let mut request = Request::new(Bytes::new());
         *request.method_mut() = Method::GET;
         agent.apply_credentials(&mut request, path, pass).map_err(AgentFailure::Internal)?;

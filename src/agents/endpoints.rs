@@ -177,7 +177,7 @@ impl Endpoints {
         site: &'a EndpointTracker,
         pass: BreakerPermit,
     ) -> EndpointPermit<'a> {
-        EndpointPermit::new((at, site), pass, self.are_several().then_some(self))
+        EndpointPermit::new(at, site, pass, self.are_several().then_some(self))
     }
 
     /// Returns an endpoint or address by its number.
@@ -240,13 +240,13 @@ impl Endpoints {
         let round = self.round();
         self.homes
             .as_ref()
-            .is_none_or(|homes| !homes.was_asked(AffinityKey::Task(task), (at, round), Instant::now()))
+            .is_none_or(|homes| !homes.was_asked(AffinityKey::Task(task), at, round, Instant::now()))
     }
 
     /// Records that an endpoint does not know a task.
     pub(super) fn note_asked(&self, task: &str, at: usize) {
         if let Some(homes) = &self.homes {
-            homes.note_asked(AffinityKey::Task(task), (at, self.round()), Instant::now());
+            homes.note_asked(AffinityKey::Task(task), at, self.round(), Instant::now());
         }
     }
 
@@ -350,7 +350,8 @@ impl<'a> EndpointPermit<'a> {
     /// Creates a permit from that of the breaker. If there are `several` endpoints, the request is
     /// counted while it is under way.
     pub(super) fn new(
-        (at, site): (usize, &'a EndpointTracker),
+        at: usize,
+        site: &'a EndpointTracker,
         pass: BreakerPermit,
         several: Option<&Arc<Endpoints>>,
     ) -> Self {

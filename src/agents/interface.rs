@@ -51,6 +51,14 @@ impl UntrustedInterface {
     }
 }
 
+/// The address of an agent's interface.
+#[derive(Debug, Clone)]
+pub(super) struct AgentAddress {
+    pub(super) uri: Uri,
+    /// The addresses that its host may have.
+    pub(super) policy: AddressPolicy,
+}
+
 /// The operator's permissions for cards.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CardPolicy<'a> {
@@ -73,13 +81,13 @@ pub(super) fn trusted(
     interface: &str,
     card: Option<&Uri>,
     leave: CardPolicy<'_>,
-) -> Result<(Uri, AddressPolicy), UntrustedInterface> {
+) -> Result<AgentAddress, UntrustedInterface> {
     let uri: Uri = interface.parse().map_err(|_| UntrustedInterface::NotAUrl(shown(interface)))?;
     let (Some(host), Some("http" | "https")) = (uri.host(), uri.scheme_str()) else {
         return Err(UntrustedInterface::NotAUrl(shown(interface)));
     };
     let read = Host::read(host).map_err(|problem| UntrustedInterface::OddHost(shown(interface), problem))?;
-    let Some(card) = card else { return Ok((uri, AddressPolicy::Trusted)) };
+    let Some(card) = card else { return Ok(AgentAddress { uri, policy: AddressPolicy::Trusted }) };
     if card.scheme_str() == Some("https") && uri.scheme_str() == Some("http") {
         return Err(UntrustedInterface::Downgrade(shown(interface)));
     }
@@ -91,16 +99,16 @@ pub(super) fn trusted(
             && is_loopback_host(expected_host)
             && effective_port(&uri) == effective_port(card))
     {
-        return Ok((uri, AddressPolicy::Trusted));
+        return Ok(AgentAddress { uri, policy: AddressPolicy::Trusted });
     }
     if is_unspecified(host) && effective_port(&uri) == effective_port(card) {
         let moved =
             rebase(&uri, expected_host).ok_or_else(|| UntrustedInterface::NotAUrl(shown(interface)))?;
-        return Ok((moved, AddressPolicy::Trusted));
+        return Ok(AgentAddress { uri: moved, policy: AddressPolicy::Trusted });
     }
     let has_leave = leave.hosts.iter().any(|allowed| *allowed == found || allowed.eq_ignore_ascii_case(host));
     if has_leave || leave.outbound.has_host(host, &found) {
-        return Ok((uri, AddressPolicy::Trusted));
+        return Ok(AgentAddress { uri, policy: AddressPolicy::Trusted });
     }
     match (read, leave.outbound) {
         (Host::Address(address), outbound) if outbound.network_of(address).is_none() => {
@@ -110,7 +118,7 @@ pub(super) fn trusted(
         (Host::Name(_), outbound) if outbound.networks().next().is_none() => {
             Err(UntrustedInterface::OtherHost { found, class: None, expected })
         }
-        (_, outbound) => Ok((uri, AddressPolicy::Listed(outbound.clone()))),
+        (_, outbound) => Ok(AgentAddress { uri, policy: AddressPolicy::Listed(outbound.clone()) }),
     }
 }
 
@@ -147,9 +155,9 @@ mod tests {
         let hosts: Vec<String> = allowed.iter().map(ToString::to_string).collect();
         let outbound = Arc::default();
         let leave = CardPolicy { hosts: &hosts, outbound: &outbound };
-        trusted(interface, Some(&card.parse().unwrap()), leave).map(|(uri, policy)| {
-            assert!(matches!(policy, AddressPolicy::Trusted), "{policy:?}");
-            uri.to_string()
+        trusted(interface, Some(&card.parse().unwrap()), leave).map(|address| {
+            assert!(matches!(address.policy, AddressPolicy::Trusted), "{:?}", address.policy);
+            address.uri.to_string()
         })
     }
 
@@ -158,7 +166,7 @@ mod tests {
         let outbound = Arc::new(AllowList(allow.to_vec()));
         let card = "http://a.example/c.json".parse().unwrap();
         trusted(interface, Some(&card), CardPolicy { hosts: &[], outbound: &outbound })
-            .map(|(_, policy)| policy)
+            .map(|address| address.policy)
     }
 
     #[test]

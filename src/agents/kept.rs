@@ -85,7 +85,8 @@ impl KeptCards {
     /// The error of the system.
     pub(super) fn write(
         &self,
-        (agent, url): (&str, &str),
+        agent: &str,
+        url: &str,
         card: &str,
         probed: Option<Dialect>,
     ) -> io::Result<()> {
@@ -142,7 +143,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let kept = KeptCards::new(home.path());
         assert!(kept.read("bard", "http://h/?key=secret").is_none());
-        kept.write(("bard", "http://h/?key=secret"), CARD, Some(Dialect::V0_3)).unwrap();
+        kept.write("bard", "http://h/?key=secret", CARD, Some(Dialect::V0_3)).unwrap();
         let card = kept.read("bard", "http://h/?key=secret").unwrap();
         assert_eq!((card.card.raw.get(), card.probed), (CARD, Some(Dialect::V0_3)));
         assert!(kept.read("bard", "http://other/").is_none());
@@ -154,8 +155,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let kept = KeptCards::new(home.path());
         kept.retain(|_| false).unwrap();
-        kept.write(("bard", "u"), CARD, None).unwrap();
-        kept.write(("clerk", "u"), CARD, None).unwrap();
+        kept.write("bard", "u", CARD, None).unwrap();
+        kept.write("clerk", "u", CARD, None).unwrap();
         kept.retain(|agent| agent == "bard").unwrap();
         assert!(kept.read("bard", "u").is_some() && kept.read("clerk", "u").is_none());
     }

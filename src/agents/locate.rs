@@ -73,7 +73,8 @@ fn ensure_task_id(found: Task, asked: &str) -> Result<Task, AgentFailure> {
 pub(super) async fn set_webhook(
     client: &HttpClient,
     known: &ResolvedAgent,
-    (task, hook): (&str, &WebhookTarget),
+    task: &str,
+    hook: &WebhookTarget,
     room: &mut AnswerRoom,
 ) -> Result<(), AgentFailure> {
     Box::pin(locate_endpoint(client, known, task, room)).await?;

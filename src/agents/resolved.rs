@@ -10,17 +10,18 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Request, StatusCode};
 use tokio::sync::watch;
 
 use super::endpoints::{Endpoints, TriedEndpoints};
+use super::interface::AgentAddress;
 use super::request::{AgentRequest, ForwardedContext};
 use crate::a2a::{AgentCard, AgentInterface, Dialect};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::AgentFailure;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::{AddressPolicy, DeliveryState, HttpClient, Response, TransportError, Upstream};
+use crate::transport::{DeliveryState, HttpClient, Response, TransportError, Upstream};
 
 /// The resolved state of an agent. Clones share later changes.
 #[derive(Clone)]
@@ -87,9 +88,7 @@ pub(super) enum MethodOverride {
 /// An address and its upstream.
 #[derive(Clone)]
 pub(super) struct EndpointRoute {
-    pub(super) uri: Uri,
-    /// The addresses that its host may have.
-    pub(super) policy: AddressPolicy,
+    pub(super) address: AgentAddress,
     /// True if the client certificate is presented there.
     pub(super) shows: bool,
     pub(super) target: Upstream,
@@ -239,7 +238,7 @@ impl ResolvedAgent {
                 Err(resting) => return Err(failed.unwrap_or(resting)),
             };
             let mut request = Request::new(ask.body.clone());
-            let target = self.prepare(&mut request, (ask, turn.at()), pass)?;
+            let target = self.prepare(&mut request, ask, turn.at(), pass)?;
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             match client.send(&target, request).await {
                 Ok(reply) => {
@@ -266,7 +265,8 @@ impl ResolvedAgent {
     fn prepare(
         &self,
         request: &mut Request<Bytes>,
-        (ask, at): (&AgentRequest, usize),
+        ask: &AgentRequest,
+        at: usize,
         pass: Option<&AccessToken>,
     ) -> Result<Upstream, AgentFailure> {
         let ways = self.ways.load();

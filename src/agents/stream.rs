@@ -39,6 +39,12 @@ pub(super) enum StreamEnd {
     Silent,
 }
 
+/// The output of a call: the sender of its events, and the room of its responses.
+pub(super) struct CallOutput {
+    pub(super) outlet: EventSender,
+    pub(super) room: AnswerRoom,
+}
+
 /// The state of the task while its events are read.
 #[derive(Clone)]
 pub(super) struct TaskTracker {
@@ -71,7 +77,8 @@ pub(super) struct TaskTracker {
 }
 
 impl TaskTracker {
-    pub(super) fn new((outlet, room): (EventSender, AnswerRoom), task_id: Option<String>) -> Self {
+    pub(super) fn new(output: CallOutput, task_id: Option<String>) -> Self {
+        let CallOutput { outlet, room } = output;
         let (context_id, state, asked, response, home) = (None, None, KnownQuestions::default(), None, None);
         let (heard, over, opens, is_beside, is_judged) = (0, false, false, false, false);
         Self {

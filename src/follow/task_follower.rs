@@ -307,7 +307,7 @@ impl TaskFollower {
         known: &Arc<ResolvedAgent>,
         errand: AgentOperation,
     ) -> crate::agents::DetachableCall {
-        let drive = start(self.client.clone(), known.clone(), (self.terms, self.room.clone()), errand);
+        let drive = start(self.client.clone(), known.clone(), self.terms, self.room.clone(), errand);
         drive.detach();
         drive
     }

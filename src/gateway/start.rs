@@ -413,12 +413,8 @@ impl Inner {
         let known = self.resolved_agent(asker, agent).map_err(NotFound::Trouble)?;
         let room = self.shares.answer_room(asker.whose.as_ref());
         let permit = room.permit.clone();
-        let drive = start(
-            self.client.clone(),
-            known.clone(),
-            (self.call_limits(), room),
-            AgentOperation::Say(message),
-        );
+        let drive =
+            start(self.client.clone(), known.clone(), self.call_limits(), room, AgentOperation::Say(message));
         let mut work = AgentOutput::new(self.settings.limits.artifacts);
         work.skill = skill;
         Ok(EventSource::Own(Box::new(DirectCall::new((drive, permit), work, known))))

@@ -96,7 +96,7 @@ impl Stage {
         };
         let quota = Arc::new(ByteQuota::new(1 << 20, 1 << 20, Metrics::new().unwrap()));
         let room = AnswerRoom { limit: 1 << 20, permit: quota.permit(None) };
-        let mut drive = start(self.client.clone(), known, (terms, room), AgentOperation::Say(message));
+        let mut drive = start(self.client.clone(), known, terms, room, AgentOperation::Say(message));
         let mut said = String::new();
         loop {
             match drive.next().await {
