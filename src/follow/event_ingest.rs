@@ -28,6 +28,12 @@ pub(super) struct EventIngest<'a> {
     pub(super) said: Option<SendCompletion>,
 }
 
+/// An exchange with an agent about a task, with the agent's address and credentials.
+pub(super) struct TaskExchange {
+    pub(super) drive: DetachableCall,
+    pub(super) known: Arc<ResolvedAgent>,
+}
+
 impl EventIngest<'_> {
     /// Applies all events, to the end.
     pub(super) async fn listen(&mut self, mut drive: DetachableCall) -> Result<(), AgentFailure> {
@@ -113,15 +119,16 @@ impl TaskFollower {
     pub(super) async fn follow(
         &self,
         entry: &Arc<TaskEntry>,
-        (mut drive, mut known): (DetachableCall, Arc<ResolvedAgent>),
+        exchange: TaskExchange,
         following: FollowGuard,
         said: Option<SendCompletion>,
     ) {
+        let TaskExchange { mut drive, mut known } = exchange;
         let mut listener = EventIngest { entry, followers: self, said };
         let ended = loop {
             let ended = self.run_until_idle(&mut listener, &mut drive, &known).await;
             match self.succeed(&listener, ended.as_ref()) {
-                Some((next, credentials)) => (drive, known) = (next, credentials),
+                Some(next) => TaskExchange { drive, known } = next,
                 None => break ended,
             }
         };
@@ -166,7 +173,7 @@ impl TaskFollower {
         &self,
         listener: &EventIngest<'_>,
         ended: Option<&Result<(), AgentFailure>>,
-    ) -> Option<(DetachableCall, Arc<ResolvedAgent>)> {
+    ) -> Option<TaskExchange> {
         let Some(Err(trouble @ AgentFailure::TokenExchangeFailed(_))) = ended else { return None };
         if listener.said.is_some() {
             return None;
@@ -174,7 +181,7 @@ impl TaskFollower {
         let errand = awaiting(listener.entry)?;
         let known = self.successors.take(listener.entry)?;
         debug!(agent = %listener.entry.agent(), error = %trouble, "follower continues with credentials of another watcher");
-        Some((self.start(&known, errand), known))
+        Some(TaskExchange { drive: self.start(&known, errand), known })
     }
 
     /// Reads the events until the final state; returns `None` if they are not needed any more. Once

@@ -10,5 +10,4 @@ mod refresh;
 mod task_follower;
 
 pub use refresh::PushAddressFn;
-pub use task_follower::{DetachMode, DetachedCall};
-pub use task_follower::{FollowLimits, TaskFollower};
+pub use task_follower::{DetachMode, DetachedCall, FollowLimits, TaskFollower, TaskMessage};

@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::event_ingest::{EventIngest, can_be_stopped};
+use super::event_ingest::{EventIngest, TaskExchange, can_be_stopped};
 use super::refresh::{PollScheduler, PushRegistrations, RefreshGuard};
 use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState};
 use crate::agents::{
@@ -59,6 +59,18 @@ pub struct FollowLimits {
     pub most: usize,
     /// Time for which a stream without watchers is kept open; then the task is polled in turn.
     pub lifetime: Duration,
+    /// Limits of each call to an agent.
+    pub call: CallLimits,
+}
+
+/// A message in a live task.
+pub struct TaskMessage {
+    /// The agent's id of the task.
+    pub task: String,
+    /// The message.
+    pub message: Message,
+    /// The question that it answers, if it answers one.
+    pub turn: Option<Fingerprint>,
 }
 
 /// A job with its permit.
@@ -81,7 +93,6 @@ pub struct TaskFollower {
     pub(super) successors: FollowerCredentials,
     pub(super) bounds: FollowLimits,
     client: HttpClient,
-    terms: CallLimits,
     /// For responses that no client waits for: they belong to no caller.
     room: AnswerRoom,
     pub(super) metrics: Arc<Metrics>,
@@ -91,9 +102,10 @@ impl TaskFollower {
     /// Returns a follower without tasks.
     pub fn new(
         bounds: FollowLimits,
-        (tasks, ledger): (Tasks, Arc<TaskJournal>),
+        tasks: Tasks,
+        ledger: Arc<TaskJournal>,
         client: HttpClient,
-        (terms, room): (CallLimits, AnswerRoom),
+        room: AnswerRoom,
         metrics: Arc<Metrics>,
     ) -> Self {
         let bounds = FollowLimits { most: bounds.most.clamp(1, Semaphore::MAX_PERMITS), ..bounds };
@@ -105,12 +117,11 @@ impl TaskFollower {
             incoming: Mutex::new(Some(incoming)),
             places: Arc::new(Semaphore::new(bounds.most)),
             beside: Arc::new(Semaphore::new(bounds.most.max(LEAST_BESIDE))),
-            rota: PollScheduler::new(terms.retry_max),
+            rota: PollScheduler::new(bounds.call.retry_max),
             pushes: PushRegistrations::new(None),
             successors: FollowerCredentials::default(),
             bounds,
             client,
-            terms,
             room,
             metrics,
         }
@@ -242,8 +253,9 @@ impl TaskFollower {
         &self,
         entry: &Arc<TaskEntry>,
         known: &Arc<ResolvedAgent>,
-        (task, message, turn): (String, Message, Option<Fingerprint>),
+        message: TaskMessage,
     ) -> oneshot::Receiver<Result<(), AgentFailure>> {
+        let TaskMessage { task, message, turn } = message;
         let (tell, heard) = oneshot::channel();
         let place = self.places.clone().try_acquire_owned().ok();
         let following = place.as_ref().and_then(|_| entry.begin_following());
@@ -307,7 +319,7 @@ impl TaskFollower {
         known: &Arc<ResolvedAgent>,
         errand: AgentOperation,
     ) -> crate::agents::DetachableCall {
-        let drive = start(self.client.clone(), known.clone(), self.terms, self.room.clone(), errand);
+        let drive = start(self.client.clone(), known.clone(), self.bounds.call, self.room.clone(), errand);
         drive.detach();
         drive
     }
@@ -372,7 +384,7 @@ impl TaskFollower {
         let _counted = (!matches!(task, BackgroundJob::Look(..))).then(|| self.metrics.in_background());
         match task {
             BackgroundJob::Follow { entry, drive, known, following, said } => {
-                self.follow(&entry, (drive, known), following, said).await;
+                self.follow(&entry, TaskExchange { drive, known }, following, said).await;
             }
             BackgroundJob::Beside { entry, drive, known, said } => {
                 let mut listener = EventIngest { entry: &entry, followers: &self, said: Some(said) };

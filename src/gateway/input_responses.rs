@@ -17,6 +17,7 @@ use crate::bridge::extension::{ClientExtensions, DataOnlyMessage};
 use crate::bridge::user_response::{self, UserResponse};
 use crate::config::OnDecline;
 use crate::fault::Fault;
+use crate::follow::TaskMessage;
 use crate::jsonrpc::Id;
 use crate::mcp::elicitation::{ElicitAction, ElicitResult};
 use crate::seal::ElicitationTicket;
@@ -89,8 +90,7 @@ impl Inner {
         };
         let digest = user_response::digest(&accepted);
         match taken {
-            None => Ok(true),
-            Some(AnswerClaim::Same) => Ok(true),
+            None | Some(AnswerClaim::Same) => Ok(true),
             Some(AnswerClaim::Other) => Err(already_answered()),
             Some(AnswerClaim::Ours) => {
                 let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
@@ -107,7 +107,8 @@ impl Inner {
                     metadata: beside.metadata,
                 };
                 // Waiters of the task see the outcome in its entry, so this request does not wait.
-                drop(self.followers.send_message(entry, known, (task, message, Some(question.turn))));
+                let message = TaskMessage { task, message, turn: Some(question.turn) };
+                drop(self.followers.send_message(entry, known, message));
                 Ok(true)
             }
         }

@@ -200,8 +200,7 @@ impl Gateway {
 
     fn with(settings: Settings, store: Option<Store>) -> Result<(Self, BackgroundService), GatewayError> {
         let metrics = Metrics::new()?;
-        let descriptors = FileDescriptorBudget::of_process().for_agents();
-        let client = HttpClient::new(ClientLimits { descriptors, ..ClientLimits::default() });
+        let client = http_client();
         let sealer = key::sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
         let tasks = Tasks::new(task_map_limits(&settings));
@@ -209,13 +208,13 @@ impl Gateway {
         let shares = limits::QuotaRegistry::new(&settings.limits, &settings.agents, &metrics);
         let followers = TaskFollower::new(
             followed(&settings),
-            (tasks.clone(), ledger.clone()),
+            tasks.clone(),
+            ledger.clone(),
             client.clone(),
-            (call_limits(&settings), shares.answer_room(None)),
+            shares.answer_room(None),
             metrics.clone(),
         );
         let followers = Arc::new(push_receiver::register_pushes(followers, &settings, &sealer));
-        let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.max_cached);
         let inner = Inner {
             begun: Timestamp::now(),
             sealer,
@@ -235,7 +234,7 @@ impl Gateway {
             changes: watch::Sender::new(0),
             closing: DrainState::new(settings.shutdown),
             open: AtomicUsize::new(0),
-            sessions,
+            sessions: sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.max_cached),
             clients: client_table::ClientTable::new(&settings.calls.clients),
             tasks,
             ledger,
@@ -446,10 +445,16 @@ fn task_map_limits(settings: &Settings) -> crate::tasks::TaskLimits {
     }
 }
 
+/// Returns the client for agents, with their share of the file descriptors.
+fn http_client() -> HttpClient {
+    let descriptors = FileDescriptorBudget::of_process().for_agents();
+    HttpClient::new(ClientLimits { descriptors, ..ClientLimits::default() })
+}
+
 /// Returns the limits of the followers.
 fn followed(settings: &Settings) -> FollowLimits {
     let config::Background { max, lifetime } = settings.background;
-    FollowLimits { most: max, lifetime }
+    FollowLimits { most: max, lifetime, call: call_limits(settings) }
 }
 
 /// Returns the seconds since 1970.

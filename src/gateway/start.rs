@@ -33,6 +33,7 @@ use crate::bridge::task_tools::TaskTool;
 use crate::bridge::user_response;
 use crate::config::StreamTimeout;
 use crate::fault::{AgentFailure, Fault};
+use crate::follow::TaskMessage;
 use crate::jsonrpc::Id;
 use crate::mcp::{ClientCapabilities, ClientParams, Method};
 use crate::seal::{RequestState, TaskKey};
@@ -394,11 +395,19 @@ impl Inner {
             AnswerClass::Again(turn) => watched.asked = Some(turn),
             AnswerClass::Answer(turn) => {
                 watched.asked = Some(turn.to_bytes());
-                watched.said = Some(self.followers.send_message(&entry, &known, (task, message, Some(turn))));
+                watched.said = Some(self.followers.send_message(
+                    &entry,
+                    &known,
+                    TaskMessage { task, message, turn: Some(turn) },
+                ));
             }
             AnswerClass::Other => return Err(NotFound::Trouble(AgentFailure::Internal(ON_ITS_WAY))),
             AnswerClass::Free => {
-                watched.said = Some(self.followers.send_message(&entry, &known, (task, message, None)))
+                watched.said = Some(self.followers.send_message(
+                    &entry,
+                    &known,
+                    TaskMessage { task, message, turn: None },
+                ))
             }
         }
         Ok(EventSource::Watched(Box::new(watched)))

@@ -26,6 +26,7 @@ use crate::bridge::response_mode::{Fallback, ResponsePlan};
 use crate::bridge::task_tools::{self, TaskTool, TaskToolCall};
 use crate::bridge::tool_result;
 use crate::fault::{AgentFailure, Fault};
+use crate::follow::TaskMessage;
 use crate::jsonrpc::Id;
 use crate::mcp::tools::CallToolResult;
 use crate::mcp::{ClientParams, Method};
@@ -206,7 +207,7 @@ impl Inner {
         };
         if let Some(turn) = turn {
             let _place = self.shares.acquire_agent_call(name, to.client_disconnected()).await?;
-            let said = self.followers.send_message(&entry, &known, (task, message, turn));
+            let said = self.followers.send_message(&entry, &known, TaskMessage { task, message, turn });
             // Longer silence is no failure: the agent works on the task.
             let said = tokio::select! {
                 said = tokio::time::timeout(FIRST_WORD, said) => said,
