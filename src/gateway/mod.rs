@@ -71,7 +71,7 @@ use crate::mcp::{ClientCapabilities, Version};
 use crate::seal::Sealer;
 use crate::sync::lock;
 use crate::tasks::store::{Store, StoreProblem};
-use crate::tasks::{TaskEntry, TaskJournal, Tasks, Timestamp};
+use crate::tasks::{RestorePolicy, TaskEntry, TaskJournal, Tasks, Timestamp};
 use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
@@ -393,8 +393,11 @@ impl Inner {
     /// Loads the content of a store, and persists to it from now on. Waits for the disk.
     fn return_store(&self, store: Store) {
         self.ledger.attach_store(Some(Arc::new(store)));
-        let limit = (self.settings.limits.artifacts, self.predecessor.lives());
-        let kept = self.ledger.load(&self.tasks, limit, Timestamp::now());
+        let policy = RestorePolicy {
+            artifact_bytes: self.settings.limits.artifacts,
+            may_be_named: self.predecessor.lives(),
+        };
+        let kept = self.ledger.load(&self.tasks, policy, Timestamp::now());
         self.ledger.sessions(|key, value| self.sessions.learn(key, Some(value), now()));
         for (key, value) in self.sessions.rows() {
             self.ledger.note_session(key, value);

@@ -194,7 +194,7 @@ impl AnswerLog {
     /// Restores a persisted claim. If the answer may not have been sent, its delivery is unknown:
     /// the agent is queried before the same one is given again, and no other one is accepted before
     /// the agent has shown that its question is still open.
-    pub(super) fn restore(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
+    pub(super) fn restore(&mut self, turn: [u8; 16], digest: [u8; 16], is_sent: bool) {
         if self.taken.len() < MAX_TURNS {
             let doubt = (!is_sent)
                 .then_some(AgentFailure::Internal("it was restarted while the answer was on its way"));
@@ -204,14 +204,14 @@ impl AnswerLog {
 
     /// Merges a claim of another process that works with the same task. An answer that was
     /// certainly sent is not unconfirmed any more.
-    pub(super) fn merge(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
+    pub(super) fn merge(&mut self, turn: [u8; 16], digest: [u8; 16], is_sent: bool) {
         match self.taken.iter_mut().find(|taken| taken.turn == turn) {
             Some(taken) if is_sent && taken.digest == digest => {
                 taken.is_sent = true;
                 taken.doubt = None;
             }
             Some(_) => {}
-            None => self.restore((turn, digest, is_sent)),
+            None => self.restore(turn, digest, is_sent),
         }
     }
 

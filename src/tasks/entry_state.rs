@@ -138,7 +138,9 @@ impl EntryState {
     /// Merges the state that another process has of the same task. A final state always wins; of
     /// live output the newer wins, unless this process follows the task itself.
     pub(super) fn learn(&mut self, other: Self) {
-        other.turns.all().for_each(|turn| self.turns.merge(turn));
+        for (turn, digest, is_sent) in other.turns.all() {
+            self.turns.merge(turn, digest, is_sent);
+        }
         self.verdict = self.verdict.or(other.verdict);
         if self.work.state() == OutputState::Finished {
             return;

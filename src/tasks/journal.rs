@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use tracing::{debug, info, warn};
 
 use super::entry::TaskEntry;
-use super::record::{key_of, record_key};
+use super::record::{RestorePolicy, key_of, record_key};
 use super::store::{Store, StoreProblem, StoreTable};
 use super::{EntryKey, Tasks, Timestamp};
 
@@ -171,7 +171,8 @@ impl TaskJournal {
     /// Adds a row of another process that works with the same tasks. Returns the task. Artifacts
     /// may have `limit` bytes.
     pub fn learn(&self, tasks: &Tasks, value: &[u8], limit: usize, now: Timestamp) -> Option<Arc<TaskEntry>> {
-        let (keys, other) = TaskEntry::from_record(value, (limit, true), now)?;
+        let policy = RestorePolicy { artifact_bytes: limit, may_be_named: true };
+        let (keys, other) = TaskEntry::from_record(value, policy, now)?;
         let known = keys.iter().find_map(|key| tasks.find(key, now.instant));
         let entry = match known {
             Some(entry) => {
@@ -186,14 +187,13 @@ impl TaskJournal {
         Some(entry)
     }
 
-    /// Loads all persisted tasks into the map; returns those that are there now. Artifacts may have
-    /// `limit` bytes each task. Calls that no agent has named are over, unless another process
-    /// still waits for the name.
-    pub fn load(&self, tasks: &Tasks, limit: (usize, bool), now: Timestamp) -> Vec<Arc<TaskEntry>> {
+    /// Loads all persisted tasks into the map; returns those that are there now. Calls that no
+    /// agent has named are over, unless another process still waits for the name.
+    pub fn load(&self, tasks: &Tasks, policy: RestorePolicy, now: Timestamp) -> Vec<Arc<TaskEntry>> {
         let Some(store) = self.store.load_full() else { return Vec::new() };
         let (mut taken, mut unreadable, mut full) = (Vec::new(), 0_usize, 0_usize);
         let read = store.load(StoreTable::Tasks, |_, value| {
-            let Some((keys, entry)) = TaskEntry::from_record(value, limit, now) else {
+            let Some((keys, entry)) = TaskEntry::from_record(value, policy, now) else {
                 unreadable += 1;
                 return;
             };

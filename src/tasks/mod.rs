@@ -32,6 +32,7 @@ pub use entry::{CancelGuard, FollowGuard, TaskEntry, WatchGuard};
 pub use entry_state::{ClientOverride, EntryState, TaskPhase};
 pub use journal::TaskJournal;
 pub use map::Tasks;
+pub use record::RestorePolicy;
 
 use crate::seal::AgentTaskId;
 

@@ -20,6 +20,15 @@ use crate::fault::AgentFailure;
 /// Result of a call that ended with its process, before the agent had named a task.
 const NOT_NAMED: AgentFailure = AgentFailure::Internal("it was restarted before the agent named the task");
 
+/// The treatment of rows that are restored.
+#[derive(Debug, Clone, Copy)]
+pub struct RestorePolicy {
+    /// Bytes that the artifacts of one task may have.
+    pub artifact_bytes: usize,
+    /// True if the process that made a call may still learn the name of its task.
+    pub may_be_named: bool,
+}
+
 /// Row of an entry.
 #[derive(Serialize, Deserialize)]
 struct TaskRecord {
@@ -96,18 +105,20 @@ impl TaskEntry {
         }
     }
 
-    /// Returns the keys and the entry of a row; `None` if it is unreadable. Artifacts may have
-    /// `most` bytes. A call that the agent has not named is over, unless the process that made it
-    /// may still learn the name.
+    /// Returns the keys and the entry of a row; `None` if it is unreadable. A call that the agent has
+    /// not named is over, unless the process that made it may still learn the name.
     pub(super) fn from_record(
         json: &[u8],
-        (most, may_be_named): (usize, bool),
+        policy: RestorePolicy,
         now: Timestamp,
     ) -> Option<(Vec<EntryKey>, Self)> {
+        let RestorePolicy { artifact_bytes, may_be_named } = policy;
         let record: TaskRecord = serde_json::from_slice(json).ok()?;
         let work = match &record.task {
-            None => AgentOutput::new(most),
-            Some(task) => AgentOutput::from_task(read_task(task.get().as_bytes()).ok()?, most).ok()?,
+            None => AgentOutput::new(artifact_bytes),
+            Some(task) => {
+                AgentOutput::from_task(read_task(task.get().as_bytes()).ok()?, artifact_bytes).ok()?
+            }
         };
         let agent: Arc<str> = record.agent.into();
         let named = work.task_id.as_deref().map(|id| EntryKey::Task { agent: agent.clone(), id: id.into() });
@@ -127,7 +138,9 @@ impl TaskEntry {
                 () => None,
             };
             record.owners.iter().for_each(|owner| drop(inside.own(owner)));
-            record.turns.into_iter().for_each(|turn| inside.turns.restore(turn));
+            for (turn, digest, is_sent) in record.turns {
+                inside.turns.restore(turn, digest, is_sent);
+            }
             inside.turns.restore_left(&record.left);
             inside.count_rounds();
         });
@@ -206,7 +219,12 @@ mod tests {
 
     fn back(entry: &TaskEntry, most: usize) -> (Vec<EntryKey>, TaskEntry) {
         let (_, value) = entry.to_record(most).unwrap();
-        TaskEntry::from_record(&value, (1 << 20, false), Timestamp::now()).unwrap()
+        TaskEntry::from_record(
+            &value,
+            RestorePolicy { artifact_bytes: 1 << 20, may_be_named: false },
+            Timestamp::now(),
+        )
+        .unwrap()
     }
 
     fn text(entry: &TaskEntry) -> String {
@@ -286,11 +304,9 @@ mod tests {
 
     #[test]
     fn no_row_panics() {
+        let policy = RestorePolicy { artifact_bytes: 100, may_be_named: false };
         for json in ["", "{}", "null", "[1]", r#"{"agent":7}"#] {
-            assert!(
-                TaskEntry::from_record(json.as_bytes(), (100, false), Timestamp::now()).is_none(),
-                "{json}"
-            );
+            assert!(TaskEntry::from_record(json.as_bytes(), policy, Timestamp::now()).is_none(), "{json}");
         }
     }
 }
