@@ -44,6 +44,8 @@ mod alarm;
 #[cfg(feature = "gateway")]
 pub mod auth;
 #[cfg(feature = "gateway")]
+mod backoff;
+#[cfg(feature = "gateway")]
 pub mod cli;
 #[cfg(feature = "gateway")]
 pub mod config;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::backoff::{Backoff, with_jitter};
 use crate::config;
 
 /// No failures.
@@ -198,8 +199,7 @@ impl Breaker {
 
     fn pause(&self, rounds: u32, chance: f64) -> Duration {
         let config::Breaker { base, max, .. } = self.settings;
-        let pause = base.saturating_mul(1 << rounds.min(20)).min(max);
-        pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * chance.clamp(0.0, 1.0)).min(max)
+        with_jitter(Backoff { base, max }.pause(rounds), JITTER, chance).min(max)
     }
 
     fn update(&self, change: impl FnOnce(&mut BreakerState) -> bool) {

@@ -19,6 +19,7 @@ use super::resolved::{ResolvedAgent, current};
 use super::rpc::{BodyKind, by_status, first_refusal, post, refusal, subscribe, whole};
 use super::stream::{CallOutput, EventStream, StreamEnd, TaskTracker};
 use crate::a2a::{Message, StreamResponse, Task, TaskState, fingerprint, uuid};
+use crate::backoff::{Backoff, with_jitter};
 use crate::config::AgentMethod as Method;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
@@ -36,6 +37,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LOOKS_AFTER_ERROR: u32 = 3;
 /// The number of refusals in a row after which an agent is taken to withhold the state of a task.
 const MOST_REFUSALS: u32 = 4;
+/// The maximum relative error of a pause, down and up: calls that wait together must not poll
+/// together.
+const JITTER: f64 = 0.2;
 
 /// One call.
 pub(super) struct AgentCall {
@@ -438,21 +442,23 @@ impl AgentCall {
         }
     }
 
-    /// Waits with jitter: calls that wait together must not poll together.
+    /// Waits, with jitter.
     pub(super) async fn pause(&self, pause: Duration) {
-        tokio::time::sleep(pause.mul_f64(rand::random::<f64>() * 0.4 + 0.8)).await;
+        tokio::time::sleep(with_jitter(pause, JITTER, rand::random())).await;
     }
 }
 
 /// The interval of polls: longer while nothing changes, and longer still while the agent is
 /// unreachable.
 struct PollBackoff {
-    pause: Duration,
+    /// The pauses while nothing changes.
+    unchanged: Backoff,
+    /// The pauses after failures.
+    failing: Backoff,
+    doublings: u32,
     failures: u32,
     /// True if its breaker was open since the last response.
     is_resting: bool,
-    base: Duration,
-    most: Duration,
     max_attempts: u32,
 }
 
@@ -460,17 +466,17 @@ impl PollBackoff {
     fn new(call: &AgentCall) -> Self {
         let terms = call.terms;
         Self {
-            pause: FIRST_PAUSE,
+            unchanged: Backoff { base: FIRST_PAUSE, max: LONGEST_PAUSE.min(terms.retry_max) },
+            failing: Backoff { base: terms.retry_base, max: terms.retry_max },
+            doublings: 0,
             failures: 0,
             is_resting: false,
-            base: terms.retry_base,
-            most: terms.retry_max,
             max_attempts: terms.max_attempts,
         }
     }
 
     fn resubscribe(&mut self) {
-        (self.failures, self.pause, self.is_resting) = (0, FIRST_PAUSE, false);
+        (self.failures, self.doublings, self.is_resting) = (0, 0, false);
     }
 
     fn answered(&mut self) {
@@ -505,7 +511,7 @@ impl PollBackoff {
             return Err(trouble);
         }
         if self.failures == 1 {
-            self.pause = self.base;
+            self.doublings = 0;
         }
         Ok(())
     }
@@ -517,9 +523,9 @@ impl PollBackoff {
     }
 
     fn next(&mut self) -> Duration {
-        let most = if self.failures == 0 { LONGEST_PAUSE.min(self.most) } else { self.most };
-        let pause = self.pause.min(most);
-        self.pause = (pause * 2).min(most);
+        let backoff = if self.failures == 0 { self.unchanged } else { self.failing };
+        let pause = backoff.pause(self.doublings);
+        self.doublings = self.doublings.saturating_add(1);
         pause
     }
 }

@@ -28,6 +28,7 @@ use super::request::ForwardedContext;
 use super::resolved::ResolvedAgent;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
+use crate::backoff::{Backoff, with_jitter};
 use crate::config::{self, CardSource, Settings};
 use crate::fault::AgentFailure;
 use crate::telemetry::label::Refresh;
@@ -42,6 +43,8 @@ const PROBE_ANSWER: usize = 64 * 1024;
 const MOST_PROBED: usize = 4;
 /// The maximum size of a response, in bytes; it is read only to reuse the connection.
 const ANSWER: usize = 1 << 20;
+/// The maximum relative error of the interval of checks: endpoints must not be checked together.
+const CHECK_JITTER: f64 = 0.1;
 
 /// All agents.
 pub struct Directory {
@@ -446,8 +449,8 @@ impl Directory {
                 fresh.unwrap_or(floor).clamp(floor, ceiling)
             }
             CardRefreshOutcome::Failed => {
-                let doublings = memory.failures.saturating_sub(1).min(16);
-                self.cards.retry.saturating_mul(1 << doublings).min(floor.max(self.cards.retry))
+                let retry = Backoff { base: self.cards.retry, max: floor.max(self.cards.retry) };
+                retry.pause(memory.failures.saturating_sub(1))
             }
         }
     }
@@ -503,8 +506,7 @@ impl Directory {
         let Some(health) = &agent.settings.health else { return };
         let Ok(path) = health.path.parse::<PathAndQuery>() else { return };
         loop {
-            // With jitter: endpoints must not be checked together.
-            tokio::time::sleep(health.interval.mul_f64(rand::random::<f64>() * 0.2 + 0.9)).await;
+            tokio::time::sleep(with_jitter(health.interval, CHECK_JITTER, rand::random())).await;
             if let Some(known) = agent.known() {
                 let check = EndpointCheck { agent, known: &known, at, path: &path };
                 self.check(&check, health.timeout).await;

@@ -30,6 +30,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("telemetry", &["sync"]),
     ("alarm", &[]),
     ("sync", &[]),
+    ("backoff", &[]),
     // A peer: sharing code with the gateway would hide the gateway's mistakes.
     ("demo", &[]),
     ("mcp", &["jsonrpc"]),
@@ -41,10 +42,22 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("quota", &["fault", "sync", "telemetry"]),
     ("transport", &["alarm", "config", "fault", "quota", "sync", "telemetry"]),
     // Fetches of tokens and files that are read again are counted.
-    ("auth", &["config", "fault", "transport", "sync", "telemetry"]),
+    ("auth", &["backoff", "config", "fault", "transport", "sync", "telemetry"]),
     (
         "agents",
-        &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "quota", "transport", "sync", "telemetry"],
+        &[
+            "jsonrpc",
+            "sse",
+            "a2a",
+            "auth",
+            "backoff",
+            "config",
+            "fault",
+            "quota",
+            "transport",
+            "sync",
+            "telemetry",
+        ],
     ),
     // Of `bridge` only `work`: the effect of an event on a task is pure and lives there.
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "sync", "telemetry"]),

@@ -16,6 +16,7 @@ use http::HeaderValue;
 use sha2::{Digest, Sha256};
 
 use super::token_endpoint::{TokenEndpoint, TokenRequestError, TokenResponse};
+use crate::backoff::{Backoff, with_jitter};
 use crate::config::{AgentTls, Grant, OAuth2, Secret};
 use crate::sync::lock;
 use crate::telemetry::label::Token;
@@ -75,7 +76,7 @@ pub struct AgentTokens {
     callers: Mutex<HashMap<[u8; 32], Arc<TokenSlot>>>,
     /// The backoff of the endpoint as a whole; a failure that one caller's token may have caused is
     /// recorded in its slot.
-    pauses: Mutex<Backoff>,
+    pauses: Mutex<TokenBackoff>,
     metrics: Arc<AgentMetrics>,
 }
 
@@ -280,9 +281,10 @@ impl AgentTokens {
 /// before its end.
 const LEFT: u32 = 4;
 const EARLY: Duration = Duration::from_secs(60);
-/// The first pause after a failure; it doubles from there.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The pauses after failures.
+const RETRY: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(30) };
+/// The maximum relative error of a pause, down and up.
+const JITTER: f64 = 0.2;
 /// The time within which a token that replaced a rejected one is not replaced again: another would
 /// be no better.
 const NO_BETTER: Duration = Duration::from_secs(10);
@@ -314,7 +316,7 @@ struct SlotState {
     held: Option<CachedToken>,
     count: u64,
     was_refused: bool,
-    pauses: Backoff,
+    pauses: TokenBackoff,
     used: Option<Instant>,
 }
 
@@ -331,12 +333,12 @@ struct CachedToken {
 
 /// The backoff after a failure.
 #[derive(Default)]
-struct Backoff {
+struct TokenBackoff {
     failures: u32,
     over: Option<(Instant, TokenUnavailable)>,
 }
 
-impl Backoff {
+impl TokenBackoff {
     /// Returns the last error if no attempt may be made at `now`.
     fn retry_after(&self, now: Instant) -> Option<TokenUnavailable> {
         self.over.filter(|(until, _)| now < *until).map(|(_, why)| why)
@@ -345,9 +347,9 @@ impl Backoff {
     /// Records a failure; returns true if it is the first in a row. `spread` (0 to 1) keeps
     /// replicas apart.
     pub(super) fn failed(&mut self, now: Instant, why: TokenUnavailable, spread: f64) -> bool {
-        let pause = PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
+        let pause = RETRY.pause(self.failures);
         self.failures = self.failures.saturating_add(1);
-        self.over = Some((now + pause.mul_f64(0.8 + spread * 0.4), why));
+        self.over = Some((now + with_jitter(pause, JITTER, spread), why));
         self.failures == 1
     }
 
@@ -477,7 +479,7 @@ mod tests {
         for _ in 0..99 {
             slot.failed(now, dead, 1.0);
         }
-        assert!(slot.retry_after(now + LONGEST_PAUSE.mul_f64(1.2)).is_none());
+        assert!(slot.retry_after(now + RETRY.max.mul_f64(1.2)).is_none());
         let (_, recovered) = slot.keep(&token(1), now);
         assert!(recovered && slot.retry_after(now).is_none());
     }
