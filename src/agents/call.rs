@@ -296,9 +296,7 @@ impl AgentCall {
             }
         }
     }
-}
 
-impl AgentCall {
     async fn judge_stopped(
         &self,
         track: &mut TaskTracker,
@@ -309,9 +307,7 @@ impl AgentCall {
         }
         Box::pin(self.recover(track, stopped)).await
     }
-}
 
-impl AgentCall {
     /// Follows a task until it ends or asks; or until there is no stream to read, if the call may
     /// be idle then.
     ///

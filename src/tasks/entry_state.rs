@@ -222,9 +222,7 @@ impl EntryState {
         let turn = self.work.question_turn()?.to_bytes();
         (!self.is_taken(turn)).then_some(turn)
     }
-}
 
-impl EntryState {
     /// Returns true if a question has been answered here.
     pub fn is_taken(&self, turn: [u8; 16]) -> bool {
         self.turns.is_taken(turn)
