@@ -5,11 +5,9 @@
 //! (`docs/spec/mcp.md §4`). Out of scope: failures at an agent; a model can act on them, so each is
 //! a tool result (see [`AgentFailure`]).
 
-mod delay;
 mod trouble;
 
-pub use delay::TaskDelay;
-pub use trouble::AgentFailure;
+pub use trouble::{AgentFailure, TaskDelay};
 
 use http::StatusCode;
 use serde_json::json;

@@ -1,8 +1,10 @@
-//! The failures at an agent, with their texts for the model.
+//! The failures at an agent, and the delays of a live task, with their texts for the model.
 //!
-//! Each is a tool result with `isError`, never an error of JSON-RPC: a model can try again, choose
-//! another tool, or notify its user. The agent's own words are quoted if it gave any; hosts,
-//! addresses and headers are not revealed.
+//! Each failure is a tool result with `isError`, never an error of JSON-RPC: a model can try again,
+//! choose another tool, or notify its user. The agent's own words are quoted if it gave any; hosts,
+//! addresses and headers are not revealed. A delay is no failure: the task may still complete.
+
+use std::time::Duration;
 
 /// The reason for which an agent did not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +139,34 @@ impl AgentFailure {
             Self::CallerBytes => "caller_bytes",
             Self::Bytes => "bytes",
             Self::Internal(_) => "internal",
+        }
+    }
+}
+
+/// The reason for which a live task makes no progress at present, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskDelay {
+    /// The agent ended its stream without ending the task, and the task has not changed for this
+    /// time.
+    Stalled(Duration),
+    /// The agent cannot be asked for the state of the task.
+    Unreached,
+}
+
+impl TaskDelay {
+    /// Returns the text for the model.
+    pub fn told(self, agent: &str) -> String {
+        match self {
+            Self::Stalled(after) => format!(
+                "Agent {agent:?} ended its stream without ending the task, and the task has not changed for {} s: the work may have \
+                 stopped. Look again later, or cancel the task.",
+                after.as_secs_f64().ceil()
+            ),
+            Self::Unreached => {
+                format!(
+                    "Agent {agent:?} cannot be reached at present: this is the last that is known of the task."
+                )
+            }
         }
     }
 }

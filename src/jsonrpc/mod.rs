@@ -3,18 +3,14 @@
 //! Pure. Out of scope: MCP and A2A; the layers above define methods and their params.
 
 mod id;
-mod incoming;
-mod member_names;
-mod precheck;
+mod message;
+mod scan;
 mod text;
-mod write;
 
 pub use id::Id;
-pub use incoming::{
+pub use message::{
     Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, parse_raw,
-    recover_id,
+    recover_id, write_error, write_notification, write_request, write_result,
 };
-pub use member_names::{Scan, each_name};
-pub use precheck::{Malformed, well_formed};
+pub use scan::{Malformed, Scan, each_name, well_formed};
 pub use text::{Object, Text};
-pub use write::{write_error, write_notification, write_request, write_result};

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{PayloadReader, PayloadWriter};
 use super::sealer::{Sealer, TokenPurpose};
 
 /// Maximum length of a handle for a client, in characters.

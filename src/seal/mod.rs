@@ -9,16 +9,13 @@
 //! [`RequestState`]).
 
 mod handles;
-mod payload;
 mod push_token;
 mod request_state;
 mod sealer;
 mod ticket;
-mod webhook_token;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
-pub use push_token::PushTicket;
+pub use push_token::{MAX_WEBHOOK_URL, PushTicket, WebhookAuthentication, WebhookTicket};
 pub use request_state::{ElicitationTicket, RequestState, TaskKey};
 pub use sealer::{MAX_TOKEN, NoKey, Sealer, TokenPurpose};
 pub use ticket::{ListKind, PageCursor, SessionTicket};
-pub use webhook_token::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};

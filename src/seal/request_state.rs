@@ -6,7 +6,7 @@
 //! replica, so that any of them can take the answer.
 
 use super::handles::{AgentTaskId, LocalRef, TaskHandle, TaskRef};
-use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{PayloadReader, PayloadWriter};
 use super::sealer::{Sealer, TokenPurpose};
 
 const VERSION: u8 = 1;

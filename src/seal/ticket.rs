@@ -2,7 +2,7 @@
 //!
 //! No clock: the caller of `open` compares the times of a ticket.
 
-use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{PayloadReader, PayloadWriter};
 use super::sealer::{Sealer, TokenPurpose};
 
 const VERSION: u8 = 1;
