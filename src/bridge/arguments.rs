@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::judge::schema_errors;
 use super::unique_object::UniqueObject;
 use crate::jsonrpc::{Object, Text};
 
@@ -253,10 +252,32 @@ fn invalid(what: impl Display) -> String {
     format!("Invalid arguments: {what}.")
 }
 
+/// Maximum number of errors in one message.
+const MAX_ERRORS: usize = 5;
+/// Maximum length of an error, in characters: it quotes the value.
+const MAX_ERROR_CHARS: usize = 300;
+
+/// Returns the errors with their positions; `None` if the value is valid.
+pub(super) fn schema_errors(judge: &Validator, value: &Value) -> Option<String> {
+    let all: Vec<String> = judge
+        .iter_errors(value)
+        .take(MAX_ERRORS)
+        .map(|error| {
+            let what: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
+            match error.instance_path().as_str() {
+                "" => what,
+                place => format!("{place}: {what}"),
+            }
+        })
+        .collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     fn asked(text: &str) -> Result<ToolArguments, String> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();

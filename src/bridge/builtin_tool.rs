@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::judge::schema_errors;
+use super::arguments::schema_errors;
 use super::unique_object::UniqueObject;
 use crate::mcp::Version;
 

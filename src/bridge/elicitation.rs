@@ -1,16 +1,18 @@
 //! Turns an agent's question into elicitations for the client's user.
 //!
 //! Follows `docs/spec/mcp.md` §2.10, §3.2. An authorization is requested by URL only, never in a
-//! form. A question without a possible elicitation is answered through a handle result (see
-//! `tool_result`), and the answers are read in `user_response`.
+//! form: only `https`, and only URLs that do not deceive the user; the gateway never fetches them. A
+//! question without a possible elicitation is answered through a handle result (see `tool_result`),
+//! and the answers are read in `user_response`.
 
+use http::Uri;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::auth_url::authorization_url;
 use super::output::AgentOutput;
-use crate::a2a::{AnswerForm, Fingerprint, InputItem, TaskState, clean, wording};
+use crate::a2a::{AnswerForm, Fingerprint, InputItem, Message, Part, PartBody, TaskState, clean, wording};
 use crate::mcp::elicitation::{ElicitRequest, input_requests};
-use crate::mcp::elicitation_schema::{adapt, is_form, requests_secret};
+use crate::mcp::elicitation::{adapt, is_form, requests_secret};
 use crate::mcp::{ClientCapabilities, Version};
 
 /// Maximum length of a question, in bytes.
@@ -138,11 +140,66 @@ impl ElicitationRequests {
     }
 }
 
+const SCHEME: &str = "https";
+
+/// Maximum length of a link, in bytes.
+const MAX_LINK_BYTES: usize = 2048;
+
+/// Returns the page that a message names: as a link, as the `url` of its data, or in its text, in
+/// this order.
+pub(super) fn authorization_url(said: &Message) -> Option<String> {
+    let find = |page: fn(&Part) -> Option<String>| said.parts.iter().find_map(page);
+    find(first_link).or_else(|| find(in_data)).or_else(|| find(in_text))
+}
+
+fn first_link(part: &Part) -> Option<String> {
+    match &part.body {
+        PartBody::Url(url) => page(url),
+        PartBody::Text(_) | PartBody::Raw(_) | PartBody::Data(_) | PartBody::Unknown(_) => None,
+    }
+}
+
+fn in_data(part: &Part) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        url: Box<RawValue>,
+    }
+    match &part.body {
+        PartBody::Data(json) => {
+            let named: Named = serde_json::from_str(json.get()).ok()?;
+            page(&serde_json::from_str::<String>(named.url.get()).ok()?)
+        }
+        PartBody::Text(_) | PartBody::Raw(_) | PartBody::Url(_) | PartBody::Unknown(_) => None,
+    }
+}
+
+fn in_text(part: &Part) -> Option<String> {
+    let PartBody::Text(text) = &part.body else { return None };
+    text.match_indices("https://").find_map(|(start, _)| {
+        let ends =
+            |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '"' | '\'' | '`' | ')' | ']' | '}' | '|');
+        let link = text.get(start..)?.split(ends).next()?;
+        page(link.trim_end_matches(['.', ',', ';', ':', '!', '?', '*']))
+    })
+}
+
+/// Returns the link, if a user may be sent to it, with its scheme in the lower case that clients
+/// compare. User information before the host would make one site look like another.
+fn page(link: &str) -> Option<String> {
+    let uri: Uri = Some(link).filter(|link| link.len() <= MAX_LINK_BYTES && link.is_ascii())?.parse().ok()?;
+    let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
+    if uri.scheme_str() != Some(SCHEME) || authority.host().is_empty() {
+        return None;
+    }
+    link.get(SCHEME.len()..).map(|rest| format!("{SCHEME}{rest}"))
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::a2a::read_task;
-    use serde_json::{Value, json};
 
     /// Returns the question of an interrupted task with this status message.
     fn question(state: &str, message: &str) -> AgentQuestion {
@@ -253,5 +310,34 @@ mod tests {
         let multi = with(multi);
         assert!(multi.asks(Version::V2025_06_18, both()).is_none());
         assert!(multi.asks(Version::V2025_11_25, both()).is_some());
+    }
+
+    fn page_in(parts: &str) -> Option<String> {
+        let task =
+            format!(r#"{{"id":"t","status":{{"state":"auth-required","message":{{"parts":{parts}}}}}}}"#);
+        authorization_url(&read_task(task.as_bytes()).unwrap().status.message.unwrap())
+    }
+
+    #[test]
+    fn the_page_is_found_and_never_one_without_tls() {
+        for (parts, expected) in [
+            (r#"[{"url":"https://a.test/x?y=1"}]"#, Some("https://a.test/x?y=1")),
+            (
+                r#"[{"text":"https://c.test"},{"data":{"url":"https://b.test"}},{"url":"https://a.test"}]"#,
+                Some("https://a.test"),
+            ),
+            (r#"[{"text":"https://c.test"},{"data":{"url":"https://b.test"}}]"#, Some("https://b.test")),
+            (r#"[{"text":"Go to (https://c.test/a), please."}]"#, Some("https://c.test/a")),
+            (r#"[{"text":"https:// is nothing; https://c.test/b."}]"#, Some("https://c.test/b")),
+            (r#"[{"data":{"url":"hTtps://b.test/X"}}]"#, Some("https://b.test/X")),
+            (r#"[{"url":"http://a.test"},{"text":"see http://a.test/"}]"#, None),
+            (r#"[{"url":"https://bank.test@evil.test/"}]"#, None),
+            (r#"[{"url":"javascript:alert(1)"},{"data":{"url":7}},{"data":[1]}]"#, None),
+            (r#"[{"url":"https://a b"}]"#, None),
+            ("[]", None),
+        ] {
+            assert_eq!(page_in(parts).as_deref(), expected, "{parts}");
+        }
+        assert_eq!(page_in(&format!(r#"[{{"url":"https://a.test/{}"}}]"#, "x".repeat(MAX_LINK_BYTES))), None);
     }
 }

@@ -7,9 +7,9 @@
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::content::StructuredEnvelope;
 use super::content::{ContentDisplay, blocks, joined};
 use super::elicitation::AgentQuestion;
-use super::envelope::StructuredEnvelope;
 use super::extension;
 use super::output::AgentOutput;
 use super::resource_uri::{artifact_uri, task_uri};

@@ -8,26 +8,20 @@
 
 pub mod agent_action;
 pub mod arguments;
-mod auth_url;
 mod builtin_tool;
 pub mod catalogue;
 pub mod content;
-pub mod earlier;
 pub mod elicitation;
-mod envelope;
 pub mod extension;
 mod handle;
-mod judge;
 pub mod output;
 pub mod progress;
-pub mod registry;
 pub mod resource_uri;
 pub mod resource_view;
 pub mod response_mode;
 pub mod search;
 pub mod task_status;
 pub mod task_tools;
-mod tool_entry;
 pub mod tool_names;
 pub mod tool_result;
 mod unique_object;

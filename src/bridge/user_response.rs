@@ -10,14 +10,14 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
+use super::arguments::schema_errors;
 use super::arguments::validator;
 use super::elicitation::{AgentQuestion, InputField};
-use super::judge::schema_errors;
 use super::unique_object::UniqueObject;
 use crate::a2a::{AnswerForm, Fingerprint, Part, PartBody, TaskState, canonical, clean, uuid};
 use crate::mcp::Version;
+use crate::mcp::elicitation::adapt;
 use crate::mcp::elicitation::{ElicitAction, ElicitResult};
-use crate::mcp::elicitation_schema::adapt;
 
 /// Maximum length of an agent's schema quoted in a text for the model, in bytes.
 const MAX_SCHEMA_BYTES: usize = 8 * 1024;

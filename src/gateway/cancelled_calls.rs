@@ -2,7 +2,7 @@
 //!
 //! Hosts with short limits cancel calls but still want the results. If the session calls the same
 //! tool again, that result names the tasks, and they stay. Otherwise they are cancelled at their
-//! agents. Local to one instance. See also `bridge::earlier` for the texts.
+//! agents. Local to one instance. See also `bridge::tool_result` for the texts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -13,8 +13,8 @@ use super::response::{ClientGone, SseWriter};
 use super::route::Route;
 use super::subscriptions::{MAX_SUBSCRIPTIONS, Subscription};
 use super::{ClientContext, Inner};
-use crate::bridge::registry::Reachability;
 use crate::bridge::resource_uri::{REGISTRY, STREAMS, agent_of};
+use crate::bridge::resource_view::Reachability;
 use crate::jsonrpc::Id;
 use crate::mcp::notifications::{
     ChangeableList, LoggingLevel, core_task_changed, list_changed, message, resource_updated, task_changed,

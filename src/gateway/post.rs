@@ -19,8 +19,8 @@ use crate::jsonrpc::{
 };
 use crate::mcp::classify::{ClassifyError, MessageEra, classify, era_of_headers, stateless_version};
 use crate::mcp::headers::{McpHeaderValue, McpHeaders};
-use crate::mcp::method::CANCELLED;
 use crate::mcp::params::claims_modern;
+use crate::mcp::version::CANCELLED;
 use crate::mcp::{ClientParams, Era, Method, Version};
 use crate::telemetry::label;
 

@@ -14,11 +14,11 @@ use super::route::Route;
 use super::{ClientContext, Inner};
 use crate::a2a::TaskState;
 use crate::agents::{Agent, DeclaredExtension, ResolvedAgent};
-use crate::bridge::registry::{
-    AgentCapabilities, AgentEntry, EndpointCount, ExtensionEntry, Reachability, registry,
-};
 use crate::bridge::resource_uri::{REGISTRY, ResourceUri, STREAMS, agent_uri, task_uri};
 use crate::bridge::resource_view::{self, StreamView, TaskInput, artifact_contents};
+use crate::bridge::resource_view::{
+    AgentCapabilities, AgentEntry, EndpointCount, ExtensionEntry, Reachability, registry,
+};
 use crate::config::CardSource;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;

@@ -17,11 +17,10 @@ use super::source::{EventSource, FollowedTask};
 use super::tasks::was_cancelled;
 use super::{ClientContext, Inner};
 use crate::agents::Agent;
-use crate::bridge::earlier::{self, EarlierCall};
 use crate::bridge::output::OutputState;
 use crate::bridge::response_mode::{Fallback, ResponsePlan};
 use crate::bridge::task_tools::TaskTool;
-use crate::bridge::tool_result::{self, ResultContext, TaskTools};
+use crate::bridge::tool_result::{self, EarlierCall, ResultContext, TaskTools};
 use crate::fault::{AgentFailure, Fault, TaskDelay};
 use crate::follow::DetachMode;
 use crate::jsonrpc::{Id, write_error};
@@ -232,10 +231,10 @@ impl Inner {
             let local = task.entry.local();
             let is_own_tool = serving.form != ResultKind::Tool;
             let told = task.entry.show_work(|work| EarlierCall { work, local, is_own_tool }.told(&audience));
-            earlier::add(&mut result, &told);
+            tool_result::add_text(&mut result, &told);
         }
         if let Some(warning) = calls.warning {
-            earlier::add(&mut result, warning);
+            tool_result::add_text(&mut result, warning);
         }
         calls.set_told();
         result

@@ -10,7 +10,7 @@ use super::route::Route;
 use super::{ClientContext, Inner};
 use crate::auth::Caller;
 use crate::bridge::catalogue::Catalogue;
-use crate::bridge::registry::Reachability;
+use crate::bridge::resource_view::Reachability;
 use crate::bridge::search::{AgentMatch, AgentQuery, tool};
 use crate::bridge::task_tools::TaskTool;
 use crate::fault::Fault;

@@ -4,10 +4,10 @@
 //! depends on this folder and not the other way round. A legacy request is only classified as
 //! legacy; its session is resolved elsewhere.
 
-use super::capabilities::ClientCapabilities;
 use super::headers::{McpHeaderValue, McpHeaders, decode_base64_name};
-use super::method::Method;
+use super::lifecycle::ClientCapabilities;
 use super::params::{ClientParams, RequestMeta};
+use super::version::Method;
 use super::version::{Era, Version};
 use crate::jsonrpc::{Message, MessageKind};
 

@@ -5,14 +5,11 @@
 //! `resultType`, a modern one cannot lack it. Out of scope: A2A, the mapping of tool calls (see
 //! `bridge`), sessions (see `gateway`).
 
-pub mod capabilities;
 pub mod classify;
 pub mod content;
 pub mod elicitation;
-pub mod elicitation_schema;
 pub mod headers;
 pub mod lifecycle;
-pub mod method;
 pub mod notifications;
 pub mod params;
 pub mod resources;
@@ -21,7 +18,6 @@ pub mod tasks;
 pub mod tools;
 pub mod version;
 
-pub use capabilities::ClientCapabilities;
-pub use method::Method;
+pub use lifecycle::ClientCapabilities;
 pub use params::ClientParams;
-pub use version::{Era, Version};
+pub use version::{Era, Method, Version};

@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::method::CANCELLED;
 use super::tasks::{CoreTask, DetailedTask, TaskDetail, TaskSnapshot};
+use super::version::CANCELLED;
 use crate::jsonrpc::{Id, write_notification};
 
 /// The severity of a log message (RFC 5424, `docs/spec/mcp.md` §2.7).

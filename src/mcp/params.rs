@@ -11,7 +11,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::capabilities::ClientCapabilities;
+use super::lifecycle::ClientCapabilities;
 use super::notifications::LoggingLevel;
 use crate::jsonrpc::{Id, Object, Text};
 

@@ -8,8 +8,8 @@
 
 use serde::Serialize;
 
-use super::super::registry::{AgentCapabilities, Reachability};
 use super::super::resource_view::json;
+use super::super::resource_view::{AgentCapabilities, Reachability};
 use super::SkillProfile;
 use crate::a2a::AgentExtension;
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::super::resource_view::Reachability;
 use super::tool::{read, result};
 use super::*;
 use crate::bridge::arguments::validator;
 use crate::bridge::catalogue::{Catalogue, SkillPlan};
-use crate::bridge::registry::Reachability;
 use crate::mcp::Version;
 
 fn card(name: &str, about: &str, skills: Value) -> Arc<AgentCard> {

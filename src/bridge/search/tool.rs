@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::super::arguments::strict_validator;
 use super::super::builtin_tool::{BuiltinToolSpec, argument};
-use super::super::registry::Reachability;
 use super::super::resource_uri::agent_uri;
+use super::super::resource_view::Reachability;
 use super::{AgentMatch, AgentQuery, MAX_QUERY_BYTES, SkillProfile};
 use crate::a2a::clean_line;
 use crate::mcp::Version;

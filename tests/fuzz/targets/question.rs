@@ -11,7 +11,7 @@ use mcp_a2a_gateway::bridge::elicitation::{AgentQuestion, InputField};
 use mcp_a2a_gateway::bridge::output::AgentOutput;
 use mcp_a2a_gateway::bridge::user_response::{UserResponse, digest};
 use mcp_a2a_gateway::mcp::elicitation::ElicitRequest;
-use mcp_a2a_gateway::mcp::elicitation_schema::{adapt, is_form, requests_secret};
+use mcp_a2a_gateway::mcp::elicitation::{adapt, is_form, requests_secret};
 use mcp_a2a_gateway::mcp::{ClientCapabilities, Version};
 use serde_json::Value;
 use serde_json::value::RawValue;
