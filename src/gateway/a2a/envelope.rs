@@ -7,20 +7,11 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::a2a::Dialect;
 use crate::a2a::translate::Operation;
+use crate::a2a::{Binding, Dialect};
 use crate::gateway::json_object::wrap;
 use crate::jsonrpc::Id;
 use crate::sse::encoder;
-
-/// Binding that a client uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ClientBinding {
-    /// JSON-RPC.
-    Rpc,
-    /// HTTP+JSON.
-    Rest,
-}
 
 /// Returns true if a client expects events even for errors when it requests a stream: SDKs of A2A
 /// 0.3 and older.
@@ -53,11 +44,11 @@ pub(super) fn is_foreign(response: &[u8], id: &Id) -> bool {
 }
 
 /// Returns a result in the form of a binding.
-pub(super) fn unwrap_envelope(binding: ClientBinding, id: &Id, result: &str) -> String {
+pub(super) fn unwrap_envelope(binding: Binding, id: &Id, result: &str) -> String {
     match binding {
-        ClientBinding::Rest if result == "null" => "{}".to_owned(),
-        ClientBinding::Rest => result.to_owned(),
-        ClientBinding::Rpc => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_json()),
+        Binding::HttpJson if result == "null" => "{}".to_owned(),
+        Binding::HttpJson => result.to_owned(),
+        Binding::JsonRpc => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_json()),
     }
 }
 

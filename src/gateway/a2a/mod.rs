@@ -47,8 +47,8 @@ use super::lookup::resolved_agent;
 use super::response::{ClientGone, Headers, begin, write_chunk};
 use super::route::Route;
 use super::{Inner, body};
-use crate::a2a::Dialect;
 use crate::a2a::translate::Operation;
+use crate::a2a::{Binding, Dialect};
 use crate::agents::{Agent, ResolvedAgent};
 use crate::config::Require;
 use crate::fault::Fault;
@@ -57,7 +57,7 @@ use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
 use detect_version::{AgentDialect, VersionHints, default_version, detect};
-use envelope::{ClientBinding, one_event, wants_events};
+use envelope::{one_event, wants_events};
 use error::{A2aError, ErrorBody, Stop};
 use member_names::ParamMembers;
 use proxy::ProxiedRequest;
@@ -183,7 +183,7 @@ impl Inner {
         let client = spoken.map_or_else(of_method, |(client, _)| client);
         let operation = spoken.map(|(_, operation)| operation);
         let spelling = ParamMembers::of(operation.and(asked.params).map(RawValue::get));
-        let (binding, body) = (ClientBinding::Rpc, Some(body));
+        let (binding, body) = (Binding::JsonRpc, Some(body));
         let call = ProxiedRequest { visit, known, binding, client, operation, asked: &asked, body, spelling };
         let called = self.proxy(http, exchange, call).await;
         called.map_err(|stop| (stop, addressee(client, operation)))

@@ -12,7 +12,6 @@ use http::{HeaderMap, StatusCode, Uri};
 use pingora::proxy::Session;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::envelope::ClientBinding;
 use super::error::{A2aError, Stop};
 use super::ids::ExchangeIds;
 use super::list_tasks::{FullResponse, TaskLister};
@@ -27,8 +26,8 @@ use super::translate::ClientIds;
 use super::webhook_targets::is_allowed;
 use super::webhook_urls::webhook_urls;
 use super::{AgentScope, EXTENSIONS, write};
-use crate::a2a::Dialect;
 use crate::a2a::translate::Operation;
+use crate::a2a::{Binding, Dialect};
 use crate::agents::{ForwardRequest, ForwardedResponse, ResolvedAgent, forward, look};
 use crate::config::AgentMethod;
 use crate::fault::{AgentFailure, Fault};
@@ -47,7 +46,7 @@ const MOST_EXTENSIONS: usize = 32;
 pub(super) struct ProxiedRequest<'a> {
     pub(super) visit: &'a AgentScope<'a>,
     pub(super) known: Arc<ResolvedAgent>,
-    pub(super) binding: ClientBinding,
+    pub(super) binding: Binding,
     /// Dialect of the client.
     pub(super) client: Dialect,
     /// `None` for a method of an extension.
@@ -215,7 +214,7 @@ impl Inner {
         }
         let status = passed.status();
         if status.is_success() && status != StatusCode::NO_CONTENT && !answers.rewrites_body() {
-            let id = Some(answers.id).filter(|_| answers.binding == ClientBinding::Rpc);
+            let id = Some(answers.id).filter(|_| answers.binding == Binding::JsonRpc);
             return stream_body::value(http, &mut passed, (bounds, id), answers.media_type(status)).await;
         }
         let headers = answers.headers(passed.headers());

@@ -11,9 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::card::CardRewriter;
-use super::envelope::{
-    ClientBinding, is_foreign, is_message, is_rpc_error, one_event, unwrap_envelope, wants_events, with,
-};
+use super::envelope::{is_foreign, is_message, is_rpc_error, one_event, unwrap_envelope, wants_events, with};
 use super::error::{A2aError, rest_failure};
 use super::events::rewrite_data;
 use super::ids::ExchangeIds;
@@ -22,7 +20,7 @@ use super::stream_body::{self, BodyRewriter};
 use super::translate::ExchangeTranslation;
 use super::{EXTENSIONS, JSON};
 use crate::a2a::translate::{self, Operation, to_json_rpc};
-use crate::a2a::{AgentError, Dialect, Task};
+use crate::a2a::{AgentError, Binding, Dialect, Task};
 use crate::fault::AgentFailure;
 use crate::gateway::response::Headers;
 use crate::jsonrpc::{Id, write_error};
@@ -34,7 +32,7 @@ pub(super) struct ResponseRewriter<'a> {
     /// Dialect of the client.
     pub(super) client: Dialect,
     /// Binding of the client.
-    pub(super) binding: ClientBinding,
+    pub(super) binding: Binding,
     /// True if the agent's responses are bare results, without the JSON-RPC envelope.
     pub(super) is_bare: bool,
     pub(super) id: &'a Id,
@@ -82,7 +80,7 @@ impl ResponseRewriter<'_> {
     /// Returns true if the body of a response may change.
     pub(super) fn rewrites_body(&self) -> bool {
         let has_ids = self.ids.is_some() && self.operation.is_some();
-        let has_envelope = (self.binding == ClientBinding::Rpc, !self.is_bare);
+        let has_envelope = (self.binding == Binding::JsonRpc, !self.is_bare);
         has_ids || self.front.is_some() || self.translation.is_some() || has_envelope.0 != has_envelope.1
     }
 
@@ -97,15 +95,15 @@ impl ResponseRewriter<'_> {
     /// Returns the media type of a response body.
     pub(super) fn media_type(&self, status: StatusCode) -> HeaderValue {
         match self.binding {
-            ClientBinding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
-            ClientBinding::Rest | ClientBinding::Rpc => JSON,
+            Binding::HttpJson if status.is_success() => HeaderValue::from_static("application/a2a+json"),
+            Binding::HttpJson | Binding::JsonRpc => JSON,
         }
     }
 
     /// Returns the response body in its final form, with its media type.
     pub(super) fn body(&self, status: StatusCode, text: String) -> (HeaderValue, Bytes) {
         match self.translation.is_some()
-            && self.binding == ClientBinding::Rpc
+            && self.binding == Binding::JsonRpc
             && wants_events(self.client, self.operation)
         {
             true => one_event(text.as_bytes()),
@@ -163,17 +161,17 @@ impl ResponseRewriter<'_> {
 
     /// Returns the response for a result in the client's version.
     fn translated(&self, result: &str) -> Result<(StatusCode, String), AgentFailure> {
-        let response = unwrap_envelope(ClientBinding::Rpc, self.id, result);
+        let response = unwrap_envelope(Binding::JsonRpc, self.id, result);
         let Some(response) = self.with_own_webhooks(&response) else {
             return Ok((StatusCode::OK, self.rewrite(result)));
         };
         let unreadable = || AgentFailure::ProtocolViolation("its webhooks cannot be read".into());
         match (serde_json::from_str(&response).map_err(|_| unreadable())?, self.binding) {
-            (_, ClientBinding::Rpc) => Ok((StatusCode::OK, response)),
-            (RewrittenBody { error: Some(error), .. }, ClientBinding::Rest) => {
+            (_, Binding::JsonRpc) => Ok((StatusCode::OK, response)),
+            (RewrittenBody { error: Some(error), .. }, Binding::HttpJson) => {
                 self.failed(error)?.ok_or_else(unreadable)
             }
-            (RewrittenBody { result, .. }, ClientBinding::Rest) => {
+            (RewrittenBody { result, .. }, Binding::HttpJson) => {
                 Ok((StatusCode::OK, result.map_or("{}", RawValue::get).to_owned()))
             }
         }
@@ -183,7 +181,7 @@ impl ResponseRewriter<'_> {
     fn in_binding(&mut self, text: &str) -> Result<(StatusCode, String), AgentFailure> {
         let unreadable = || AgentFailure::ProtocolViolation("its answer is no JSON-RPC response".into());
         let RewrittenBody { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
-        if self.binding == ClientBinding::Rpc && is_foreign(text.as_bytes(), self.id) {
+        if self.binding == Binding::JsonRpc && is_foreign(text.as_bytes(), self.id) {
             return Err(AgentFailure::ProtocolViolation(FOREIGN.into()));
         }
         match (result, error, self.binding) {
@@ -194,20 +192,20 @@ impl ResponseRewriter<'_> {
                 Ok((StatusCode::OK, self.rewrite("null")))
             }
             (None, None, _) if self.ids.is_some() => Err(unreadable()),
-            (None, Some(error), ClientBinding::Rest) => self.failed(error)?.ok_or_else(unreadable),
-            (None, Some(error), ClientBinding::Rpc) => {
+            (None, Some(error), Binding::HttpJson) => self.failed(error)?.ok_or_else(unreadable),
+            (None, Some(error), Binding::JsonRpc) => {
                 let told = self.sanitize_error(error.get())?;
                 with(text, error, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
             }
-            (None, None, ClientBinding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
-            (None, None, ClientBinding::Rest) => Ok((StatusCode::OK, "{}".to_owned())),
-            (Some(result), None, ClientBinding::Rest) if result.get() == "null" => {
+            (None, None, Binding::JsonRpc) => Ok((StatusCode::OK, text.to_owned())),
+            (None, None, Binding::HttpJson) => Ok((StatusCode::OK, "{}".to_owned())),
+            (Some(result), None, Binding::HttpJson) if result.get() == "null" => {
                 Ok((StatusCode::OK, "{}".to_owned()))
             }
-            (Some(result), None, ClientBinding::Rest) => {
+            (Some(result), None, Binding::HttpJson) => {
                 Ok((StatusCode::OK, self.result(result.get())?.into_owned()))
             }
-            (Some(result), None, ClientBinding::Rpc) => {
+            (Some(result), None, Binding::JsonRpc) => {
                 let told = self.result(result.get())?;
                 with(text, result, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
             }
@@ -235,10 +233,8 @@ impl ResponseRewriter<'_> {
         let message = serde_json::to_string(message).unwrap_or_default();
         let message: String = serde_json::from_str(&self.sanitize_error(&message)?).unwrap_or_default();
         let (status, body) = match self.binding {
-            ClientBinding::Rpc => {
-                (StatusCode::OK, write_error(Some(self.id), code, &message, data.as_deref()))
-            }
-            ClientBinding::Rest => rest_failure(code, &message, data.as_deref()),
+            Binding::JsonRpc => (StatusCode::OK, write_error(Some(self.id), code, &message, data.as_deref())),
+            Binding::HttpJson => rest_failure(code, &message, data.as_deref()),
         };
         Ok((status, String::from_utf8(body).unwrap_or_default()))
     }
@@ -275,7 +271,7 @@ impl ResponseRewriter<'_> {
                 results.iter().for_each(|result| encoder::event(out, self.rewrite(result).as_bytes()));
             }
             Err(refusal) => {
-                if self.binding == ClientBinding::Rest {
+                if self.binding == Binding::HttpJson {
                     out.extend_from_slice(b"event: error\n");
                 }
                 encoder::event(out, self.refused(&refusal)?.1.as_bytes());
@@ -352,8 +348,8 @@ impl BodyRewriter for ResponseRewriter<'_> {
         let said = A2aError::Trouble(trouble.clone()).to_json(self.agent);
         let mut event = Vec::new();
         match self.binding {
-            ClientBinding::Rpc => encoder::event(&mut event, &said.rpc(Some(self.id), self.client)),
-            ClientBinding::Rest => {
+            Binding::JsonRpc => encoder::event(&mut event, &said.rpc(Some(self.id), self.client)),
+            Binding::HttpJson => {
                 event.extend_from_slice(b"event: error\n");
                 encoder::event(&mut event, &said.rest());
             }
@@ -371,7 +367,7 @@ impl BodyRewriter for ResponseRewriter<'_> {
 mod tests {
     use super::*;
 
-    fn answers(id: &Id, binding: ClientBinding) -> ResponseRewriter<'_> {
+    fn answers(id: &Id, binding: Binding) -> ResponseRewriter<'_> {
         let operation = Some(Operation::Get);
         ResponseRewriter {
             agent: "bard",
@@ -391,7 +387,7 @@ mod tests {
     #[test]
     fn the_envelope_is_taken_off_for_those_who_have_none() {
         let id: Id = serde_json::from_str("1").unwrap();
-        let mut rest = answers(&id, ClientBinding::Rest);
+        let mut rest = answers(&id, Binding::HttpJson);
         for (text, status, body) in [
             (r#"{"id":1,"result": {"a" : 1.0}}"#, 200, r#"{"a" : 1.0}"#),
             (r#"{"id":1,"result":null}"#, 200, "{}"),
@@ -414,7 +410,7 @@ mod tests {
     #[test]
     fn what_need_not_change_does_not() {
         let id: Id = serde_json::from_str("1").unwrap();
-        let mut plain = answers(&id, ClientBinding::Rpc);
+        let mut plain = answers(&id, Binding::JsonRpc);
         let events = Bytes::from_static(b"data: not even JSON\n\n");
         let (passed, done) = plain.events(events.clone());
         assert_eq!((passed, done), (events.clone(), Ok(())));

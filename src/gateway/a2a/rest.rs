@@ -8,14 +8,13 @@ use http::Method;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
-use super::envelope::ClientBinding;
 use super::error::{A2aError, Stop};
 use super::member_names::ParamMembers;
 use super::proxy::ProxiedRequest;
 use super::request::JsonRpcRequest;
 use super::{AgentScope, JSON, version, write};
-use crate::a2a::Dialect;
-use crate::a2a::translate::Operation;
+use crate::a2a::translate::{Operation, RouteMatch, RouteParam};
+use crate::a2a::{Binding, Dialect};
 use crate::agents::ResolvedAgent;
 use crate::bridge::resource_uri::decoded;
 use crate::fault::Fault;
@@ -133,7 +132,7 @@ impl Inner {
         let params = params.written();
         let method = Text(operation.as_str().into());
         let asked = JsonRpcRequest { id, has_id: true, method, params: Some(&params) };
-        let (binding, client, operation) = (ClientBinding::Rest, Dialect::V1, Some(operation));
+        let (binding, client, operation) = (Binding::HttpJson, Dialect::V1, Some(operation));
         let spelling = ParamMembers::of(Some(params.get()));
         let call =
             ProxiedRequest { visit, known, binding, client, operation, asked: &asked, body: None, spelling };
@@ -143,49 +142,14 @@ impl Inner {
 
 /// Returns the operation of a request.
 fn route(method: &Method, path: &str, query: &str) -> Result<RestRoute, Fault> {
-    use Operation::{
-        Cancel, DeletePush, ExtendedCard, Get, GetPush, List, ListPush, Send, SetPush, Stream, Subscribe,
-    };
-    let (get, post) = (*method == Method::GET, *method == Method::POST);
-    let allowed = |is_allowed: bool, methods| match is_allowed {
-        true => Ok(()),
-        false => Err(Fault::MethodNotAllowed(methods)),
-    };
+    let found = RouteMatch::find(method, path).ok_or(Fault::NoSuchPath)?;
     let mut params = RawObject::default();
-    let segments: Vec<&str> = path.strip_prefix('/').unwrap_or_default().split('/').collect();
-    let operation = match segments.as_slice() {
-        ["message:send"] => allowed(post, "POST, OPTIONS").map(|()| Send),
-        ["message:stream"] => allowed(post, "POST, OPTIONS").map(|()| Stream),
-        ["tasks"] => allowed(get, "GET, OPTIONS").map(|()| List),
-        ["extendedAgentCard"] | ["agent", "authenticatedExtendedCard"] => {
-            allowed(get, "GET, OPTIONS").map(|()| ExtendedCard)
-        }
-        ["tasks", task] => {
-            let (id, verb) = match task.rsplit_once(':') {
-                Some((id, verb @ ("cancel" | "subscribe"))) => (id, verb),
-                _ => (*task, ""),
-            };
-            params.insert_or_replace("id", &operation_for(id)?);
-            match verb {
-                "cancel" => allowed(post, "POST, OPTIONS").map(|()| Cancel),
-                "subscribe" => allowed(get || post, "GET, POST, OPTIONS").map(|()| Subscribe),
-                _ => allowed(get, "GET, OPTIONS").map(|()| Get),
-            }
-        }
-        ["tasks", task, "pushNotificationConfigs"] => {
-            params.insert_or_replace("taskId", &operation_for(task)?);
-            allowed(get || post, "GET, POST, OPTIONS").map(|()| if post { SetPush } else { ListPush })
-        }
-        ["tasks", task, "pushNotificationConfigs", config] => {
-            params.insert_or_replace("taskId", &operation_for(task)?);
-            params.insert_or_replace("id", &operation_for(config)?);
-            let delete = *method == Method::DELETE;
-            allowed(get || delete, "GET, DELETE, OPTIONS").map(|()| if get { GetPush } else { DeletePush })
-        }
-        _ => Err(Fault::NoSuchPath),
-    }?;
+    for RouteParam { name, value } in &found.params {
+        params.insert_or_replace(name, &operation_for(value)?);
+    }
+    let operation = found.operation.ok_or(Fault::MethodNotAllowed(found.allow))?;
     parse_query(query, &mut params)?;
-    Ok(RestRoute { operation, params, has_body: post })
+    Ok(RestRoute { operation, params, has_body: *method == Method::POST })
 }
 
 /// Decodes a name in a path; an empty name is rejected.
