@@ -10,6 +10,7 @@ use http::Method;
 use super::card::AgentInterface;
 use super::decode;
 use super::dialect::Dialect;
+use super::encode::to_json;
 use super::error::AgentError;
 use super::model::{Message, StreamResponse, Task};
 use super::operation::Operation;
@@ -62,7 +63,7 @@ impl AgentInterface {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.send(&ask, streaming).into()),
             Binding::HttpJson => {
-                let body = written(&SendMessageParams::new(&OperationRequest { tenant: None, ..ask }));
+                let body = to_json(&SendMessageParams::new(&OperationRequest { tenant: None, ..ask }), 512);
                 let operation = if streaming { Operation::Stream } else { Operation::Send };
                 self.http_request(operation, |_| Err(PathSegmentError), body)
             }
@@ -123,7 +124,7 @@ impl AgentInterface {
             Binding::JsonRpc => Ok(self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into()),
             Binding::HttpJson => {
                 let push = PushOut::of_gateway(webhook, Dialect::V1);
-                let body = written(&RegisteredOut::new(Some(task_id), push, None, Dialect::V1));
+                let body = to_json(&RegisteredOut::new(Some(task_id), push, None, Dialect::V1), 256);
                 self.task_request(Operation::SetPush, task_id, &body)
             }
         }
@@ -211,11 +212,6 @@ impl AgentInterface {
     ) -> Result<BoundRequest, PathSegmentError> {
         self.http_request(operation, |_| Ok::<_, PathSegmentError>(task_id), body.to_vec())
     }
-}
-
-fn written<P: serde::Serialize>(params: &P) -> Vec<u8> {
-    // Writing to memory does not fail, and neither does text or JSON that was read before.
-    serde_json::to_vec(params).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
-use super::lenient::LenientMap;
+use super::lenient::RawObject;
 use super::model::{Artifact, Message, Part, PartBody, Role, Task, TaskState, TaskStatus};
 
 /// Returns the word for a state.
@@ -263,9 +263,17 @@ impl Serialize for PartsOut<'_> {
 
 /// Encodes a task as A2A 1.0 JSON.
 pub fn task_json(task: &Task) -> Vec<u8> {
+    to_json(&TaskOut::new(task, HistoryOut::Raw(task.history.raw()), Dialect::V1), 128)
+}
+
+/// Encodes a value as JSON of about `capacity` bytes.
+pub(super) fn to_json<T: Serialize>(value: &T, capacity: usize) -> Vec<u8> {
+    let mut json = Vec::with_capacity(capacity);
     // Writing to memory does not fail, and neither does text or JSON that was read before.
-    serde_json::to_vec(&TaskOut::new(task, HistoryOut::Raw(task.history.raw()), Dialect::V1))
-        .unwrap_or_default()
+    match serde_json::to_writer(&mut json, value) {
+        Ok(()) => json,
+        Err(_) => Vec::new(),
+    }
 }
 
 /// The parts of a message or an artifact, encoded as A2A 1.0.
@@ -430,16 +438,10 @@ fn file<M: SerializeMap>(map: &mut M, part: &Part, member: &str, content: &str) 
 
 /// Encodes the members of a part of an unknown kind.
 fn unknown<M: SerializeMap>(mut map: M, json: &RawValue) -> Result<M::Ok, M::Error> {
-    for (name, value) in members(json) {
-        map.serialize_entry(&name, value)?;
+    for (name, value) in RawObject::read(json).iter() {
+        map.serialize_entry(name, value)?;
     }
     map.end()
-}
-
-/// Returns the members of a JSON object, in their order; none if it is not an object.
-pub(crate) fn members(json: &RawValue) -> Vec<(String, &RawValue)> {
-    let LenientMap(members) = serde_json::from_str(json.get()).unwrap_or_default();
-    members.unwrap_or_default()
 }
 
 /// The metadata of a part: the given one, and the members without a place of their own.
@@ -480,9 +482,9 @@ impl Serialize for LegacyMetadata<'_> {
             return given.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;
-        for (name, value) in self.given.map(members).unwrap_or_default() {
-            if !self.overwrites(&name) {
-                map.serialize_entry(&name, value)?;
+        for (name, value) in self.given.map(RawObject::read).unwrap_or_default().iter() {
+            if !self.overwrites(name) {
+                map.serialize_entry(name, value)?;
             }
         }
         if self.wrapped {

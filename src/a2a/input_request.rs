@@ -22,7 +22,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::encode::members;
+use super::lenient::RawObject;
 use super::model::{Artifact, Message, Part, PartBody, Task, TaskState, TaskStatus};
 
 /// Maximum number of inputs in one question.
@@ -161,7 +161,7 @@ impl Pieces {
             self.add(kind);
             self.add(&content);
         }
-        let metadata = message.metadata.as_deref().map(members).unwrap_or_default();
+        let metadata = message.metadata.as_deref().map(RawObject::read).unwrap_or_default();
         for (name, value) in metadata.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             self.add(name);
             self.add(&canonical(value));
@@ -270,11 +270,11 @@ pub struct InputItem {
 pub fn wording(message: &Message) -> InputHints {
     let mut wording = InputHints::default();
     if let Some(metadata) = &message.metadata {
-        wording.merge(&members(metadata), false);
+        wording.merge(&RawObject::read(metadata), false);
     }
     for part in &message.parts {
         if let PartBody::Data(data) = &part.body {
-            let members = members(data);
+            let members = RawObject::read(data);
             wording.merge(&members, true);
             if wording.schema.is_none() && is_schema(&members) {
                 wording.schema = schema(data);
@@ -289,7 +289,7 @@ pub fn wording(message: &Message) -> InputHints {
 
 /// Returns true if data gives the form of a question, and is not content of the question.
 pub(crate) fn is_wording(data: &RawValue) -> bool {
-    let members = members(data);
+    let members = RawObject::read(data);
     let mut wording = InputHints::default();
     wording.merge(&members, true);
     is_schema(&members) || wording.schema.is_some() || wording.key.is_some() || !wording.inputs.is_empty()
@@ -297,11 +297,11 @@ pub(crate) fn is_wording(data: &RawValue) -> bool {
 
 impl InputHints {
     /// Adds members that are still unset from an object; if `bare`, they need no prefix.
-    fn merge(&mut self, object: &[(String, &RawValue)], bare: bool) {
+    fn merge(&mut self, object: &RawObject<'_>, bare: bool) {
         let member = |name: &str| {
             let prefixed = object.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(name));
-            let found = prefixed.or_else(|| object.iter().find(|(known, _)| bare && known == name));
-            found.map(|(_, value)| *value)
+            let bare = || object.get(name).filter(|_| bare);
+            prefixed.map(|(_, value)| value).or_else(bare)
         };
         self.key = self.key.take().or_else(|| member("inputKey").and_then(text).filter(|key| is_key(key)));
         self.schema = self.schema.take().or_else(|| member("requestedSchema").and_then(schema));
@@ -313,18 +313,17 @@ impl InputHints {
 
 fn inputs(json: &RawValue) -> Vec<InputItem> {
     let mut all: Vec<InputItem> = Vec::new();
-    for (key, value) in members(json) {
-        let new = is_key(&key) && all.iter().all(|known| known.key != key);
+    for (key, value) in RawObject::read(json).iter() {
+        let new = is_key(key) && all.iter().all(|known| known.key != key);
         if !new || !value.get().starts_with('{') || all.len() >= MAX_INPUTS {
             continue;
         }
-        let inside = members(value);
-        let member = |name: &str| inside.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
-        let message = member("message").and_then(text).filter(|text| !text.is_empty());
+        let inside = RawObject::read(value);
+        let message = inside.get("message").and_then(text).filter(|text| !text.is_empty());
         all.push(InputItem {
-            key,
+            key: key.to_owned(),
             message,
-            schema: member("requestedSchema").and_then(schema),
+            schema: inside.get("requestedSchema").and_then(schema),
             form: AnswerForm::Plain,
         });
     }
@@ -345,7 +344,7 @@ fn schema(json: &RawValue) -> Option<Box<RawValue>> {
 }
 
 /// Returns true if an object is a JSON Schema of objects, and not only data.
-fn is_schema(object: &[(String, &RawValue)]) -> bool {
+fn is_schema(object: &RawObject<'_>) -> bool {
     let has = |name: &str, fits: fn(&str) -> bool| {
         object.iter().any(|(known, json)| known == name && fits(json.get()))
     };

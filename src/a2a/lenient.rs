@@ -12,7 +12,8 @@ use std::marker::PhantomData;
 use memchr::{memchr2, memchr2_iter};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use serde::ser::{Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 
 /// Defines the visitor methods of the JSON types that read as absent.
 macro_rules! absent {
@@ -241,6 +242,53 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientMap<T> {
             }
         }
         deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
+/// The members of a JSON object in their order, unparsed; anything else reads as an empty object.
+#[derive(Debug, Default)]
+pub(crate) struct RawObject<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> RawObject<'a> {
+    /// Reads an object.
+    pub(crate) fn read(json: &'a RawValue) -> Self {
+        let LenientMap(members) = serde_json::from_str(json.get()).unwrap_or_default();
+        Self(members.unwrap_or_default())
+    }
+
+    /// Returns the value of a member.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Returns each member.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    /// Returns the value of the member with this name, if the object has no other.
+    pub(crate) fn only(&self, name: &str) -> Option<&'a RawValue> {
+        match self.0.as_slice() {
+            [(known, value)] if known == name => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Removes the first matching member. Returns true if there was one.
+    pub(crate) fn remove(&mut self, is_one: impl Fn(&str, &RawValue) -> bool) -> bool {
+        let found = self.0.iter().position(|(name, value)| is_one(name, value));
+        found.map(|at| self.0.remove(at)).is_some()
+    }
+
+    /// Encodes the object; `None` if it is empty.
+    pub(crate) fn written(&self) -> Option<Box<RawValue>> {
+        if self.0.is_empty() { None } else { to_raw_value(self).ok() }
+    }
+}
+
+impl Serialize for RawObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
     }
 }
 

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::dialect::Dialect;
-use super::encode::MessageOut;
+use super::encode::{MessageOut, to_json};
 use super::model::{Message, PartBody};
 use super::operation::Operation;
 use super::push::{PushNotificationConfig, PushOut, RegisteredOut};
@@ -191,14 +191,8 @@ struct TaskParams<'a> {
     tenant: Option<&'a str>,
 }
 
-fn call<P: Serialize>(method: &'static str, params: &P, room: usize) -> Vec<u8> {
-    let mut body = Vec::with_capacity(room);
-    let call = EncodedCall { jsonrpc: "2.0", id: 1, method, params };
-    // Writing to memory does not fail, and neither does text or JSON that was read before.
-    match serde_json::to_writer(&mut body, &call) {
-        Ok(()) => body,
-        Err(_) => Vec::new(),
-    }
+fn call<P: Serialize>(method: &'static str, params: &P, capacity: usize) -> Vec<u8> {
+    to_json(&EncodedCall { jsonrpc: "2.0", id: 1, method, params }, capacity)
 }
 
 /// Returns the approximate size of the request, so that it is encoded without reallocation.

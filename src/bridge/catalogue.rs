@@ -173,7 +173,7 @@ fn drafts<'a>(plan: &'a ToolPlan, card: &'a AgentCard) -> Vec<UnnamedTool<'a>> {
             skill: None,
             given: plan.tool_name.as_deref(),
             title: &card.name,
-            description: described(description, (&card.name, None), &[]),
+            description: described(description, SkillAuthor { agent: &card.name, about: None }, &[]),
             input: Arc::new(ToolInput::Flat),
             task: plan.task,
         }];
@@ -193,20 +193,31 @@ fn draft<'a>(
     let own =
         plan.and_then(|plan| plan.input_schema.as_ref()).and_then(|schema| CustomSchema::new(schema).ok());
     let description = plan.and_then(|plan| plan.description.as_deref()).unwrap_or(&skill.description);
+    let author = SkillAuthor { agent: &card.name, about: whole.description.as_deref() };
     UnnamedTool {
         agent: agent.clone(),
         skill: Some(skill),
         given: plan.and_then(|plan| plan.tool_name.as_deref()),
         title: &skill.name,
-        description: described(description, (&card.name, whole.description.as_deref()), &skill.examples),
+        description: described(description, author, &skill.examples),
         input: Arc::new(own.map_or(ToolInput::Flat, ToolInput::Own)),
         task: plan.and_then(|plan| plan.task).unwrap_or(whole.task),
     }
 }
 
+/// The agent that a description names as its author.
+#[derive(Debug, Clone, Copy)]
+struct SkillAuthor<'a> {
+    /// The agent's name on its card.
+    agent: &'a str,
+    /// The operator's description of the agent.
+    about: Option<&'a str>,
+}
+
 /// Returns a description that is never empty and names its author: a card is not the gateway's
 /// text.
-fn described(description: &str, (agent, about): (&str, Option<&str>), examples: &[String]) -> String {
+fn described(description: &str, author: SkillAuthor<'_>, examples: &[String]) -> String {
+    let SkillAuthor { agent, about } = author;
     let about = about.map(|about| format!(": {about}")).unwrap_or_default();
     let mut out =
         format!("{description}\n(Skill of the A2A agent {agent:?}{about}.)").trim_start().to_owned();

@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::output::{AgentOutput, MOST_BYTES};
-use crate::mcp::params::{EXTENSIONS, ExtensionMembers, MOST_EXTENSIONS};
+use crate::mcp::params::{ExtensionMembers, MOST_EXTENSIONS};
+use crate::mcp::tools::EXTENSIONS;
 
 /// Maximum number of artifacts with data that passes.
 const MOST_ARTIFACTS: usize = 100;

@@ -219,7 +219,8 @@ pub(super) fn quotable(text: &str) -> String {
 pub(super) fn next_step_hint(
     work: &AgentOutput,
     audience: &ResultContext<'_>,
-    (tool, task): (&str, &str),
+    tool: &str,
+    task: &str,
 ) -> String {
     let state = state_of(work);
     let said = Some(work.status_text()).filter(|text| !text.is_empty());

@@ -39,7 +39,7 @@ pub fn result(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16])
     match work.state() {
         OutputState::Finished => finished(work, audience),
         OutputState::Asking | OutputState::Running => {
-            let advice = next_step_hint(work, audience, (AGAIN, audience.task(work, local).as_str()));
+            let advice = next_step_hint(work, audience, AGAIN, audience.task(work, local).as_str());
             handle(work, audience, local, advice, HandleNotes::default())
         }
     }
@@ -50,7 +50,7 @@ pub fn declined(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16
     let task = audience.task(work, local);
     let said = format!(
         "The user declined to answer. The task stays open.\n{}",
-        next_step_hint(work, audience, (AGAIN, task.as_str()))
+        next_step_hint(work, audience, AGAIN, task.as_str())
     );
     handle(work, audience, local, said, HandleNotes::default())
 }
@@ -118,7 +118,7 @@ fn task_tool_result(
     extras: HandleNotes,
 ) -> CallToolResult {
     if work.state() != OutputState::Finished {
-        let advice = next_step_hint(work, audience, (ELSEWHERE, audience.task(work, local).as_str()));
+        let advice = next_step_hint(work, audience, ELSEWHERE, audience.task(work, local).as_str());
         return handle(work, audience, local, format!("{first} {advice}").trim_start().to_owned(), extras);
     }
     let is_error = work.artifacts_shed || matches!(state_of(work), TaskState::Failed | TaskState::Rejected);
@@ -139,7 +139,7 @@ fn finished(work: &AgentOutput, audience: &ResultContext<'_>) -> CallToolResult 
     let (mut content, _) = finished_content(work, &pieces, audience.display());
     let context = audience.context(work).filter(|_| !is_error);
     let structured_content =
-        if is_error { None } else { structured(work, &pieces, (audience.version, context.as_deref())) };
+        if is_error { None } else { structured(work, &pieces, audience.version, context.as_deref()) };
     if let Some(context) = context {
         content.push(ContentBlock::for_the_model(format!(
             "To continue this conversation, pass contextId \"{context}\"."
@@ -255,7 +255,8 @@ fn envelope<'a>(
 fn structured(
     work: &AgentOutput,
     pieces: &[OutputPiece<'_>],
-    (version, context): (Version, Option<&str>),
+    version: Version,
+    context: Option<&str>,
 ) -> Option<Box<RawValue>> {
     if !version.has_structured_output() {
         return None;
@@ -300,7 +301,7 @@ impl EarlierCall<'_> {
         let task = audience.task(self.work, self.local);
         let task = task.as_str();
         if self.work.state() != OutputState::Finished {
-            let advice = next_step_hint(self.work, audience, (tool, task));
+            let advice = next_step_hint(self.work, audience, tool, task);
             return format!(
                 "An earlier call of this tool was cancelled before its result came; it is still running as task {task:?}. {advice}"
             );

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::lifecycle::ClientCapabilities;
 use super::notifications::LoggingLevel;
+use super::tools::EXTENSIONS;
 use crate::jsonrpc::{Id, Object, Text};
 
 /// The params of a client's request or notification.
@@ -106,9 +107,6 @@ impl<'a> ClientParams<'a> {
     }
 }
 
-/// The member of `_meta` that holds data of A2A extensions under their URIs, in requests and in
-/// results: member names of `_meta` are not URIs in MCP.
-pub const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
 /// Maximum number of `_meta` members with names of their own that are kept for A2A extensions.
 pub const MOST_EXTENSIONS: usize = 32;
 

@@ -7,7 +7,10 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::content::ContentBlock;
-use super::params::EXTENSIONS;
+
+/// The member of `_meta` that holds data of A2A extensions under their URIs, in requests and in
+/// results: member names of `_meta` are not URIs in MCP.
+pub const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
 
 /// One tool, as a client sees it.
 #[derive(Debug, Serialize)]

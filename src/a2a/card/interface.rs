@@ -9,14 +9,6 @@ use super::super::dialect::Dialect;
 use super::super::route::{Binding, segment};
 use super::super::sanitize::clean_line;
 use super::CardError;
-use super::wire::CardIn;
-
-/// Maximum number of interfaces that are read.
-const MAX_OFFERS: usize = 64;
-/// Maximum length of a URL or tenant, in bytes.
-const MAX_URL: usize = 2048;
-/// Maximum length of the name of a binding or version, in bytes.
-const MAX_WORD: usize = 64;
 
 /// One interface of an agent, as its card declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,14 +42,14 @@ pub struct AgentInterface {
 #[derive(Debug, Clone, Default)]
 pub(super) struct VersionMarkers {
     /// True if `supportedInterfaces` is present: A2A 1.0, regardless of other members.
-    modern: bool,
+    pub(super) modern: bool,
     /// The interfaces in the members from before 1.0; also present beside those of 1.0 in cards
     /// made for both.
-    old: Vec<InterfaceCandidate>,
+    pub(super) old: Vec<InterfaceCandidate>,
     /// True if the card has a member that only A2A 0.2 and 0.3 have.
-    slash: bool,
+    pub(super) slash: bool,
     /// True if the card has, or lacks, a member as only A2A 0.1 does.
-    v0_1: bool,
+    pub(super) v0_1: bool,
 }
 
 impl InterfaceCandidate {
@@ -117,55 +109,6 @@ fn spoken(version: &str) -> ProtocolVersion {
         (Some(0), Some(1)) => ProtocolVersion::V0_1,
         _ => ProtocolVersion::Other,
     }
-}
-
-/// Takes the interfaces out of a card, and the members that reveal its version.
-pub(super) fn offers(card: &mut CardIn) -> (Vec<InterfaceCandidate>, VersionMarkers) {
-    let slash = card.has_slash_members();
-    let v0_1 = card.has_or_lacks_like_v0_1();
-    let offers = std::mem::take(&mut card.supported_interfaces).items().take(MAX_OFFERS);
-    let modern: Vec<InterfaceCandidate> = offers
-        .filter_map(|offer| offer.0)
-        .map(|offer| InterfaceCandidate {
-            url: cut(offer.url.filled()).unwrap_or_default(),
-            binding: word(offer.protocol_binding.filled()).unwrap_or_default(),
-            tenant: cut(offer.tenant.filled()),
-            version: word(offer.protocol_version.0),
-        })
-        .collect();
-    let old = old_offers(card);
-    let signs = VersionMarkers { modern: !modern.is_empty(), old: old.clone(), slash, v0_1 };
-    (if modern.is_empty() { old } else { modern }, signs)
-}
-
-/// Returns the interfaces in the members from before 1.0: first the URL itself, then the others.
-fn old_offers(card: &mut CardIn) -> Vec<InterfaceCandidate> {
-    let Some(url) = cut(std::mem::take(&mut card.url).filled()) else { return Vec::new() };
-    let version = word(std::mem::take(&mut card.protocol_version).0);
-    let binding = word(std::mem::take(&mut card.preferred_transport).filled());
-    let first = InterfaceCandidate {
-        url,
-        binding: binding.unwrap_or_else(|| "JSONRPC".to_owned()),
-        tenant: None,
-        version: version.clone(),
-    };
-    let others = std::mem::take(&mut card.additional_interfaces).items().take(MAX_OFFERS);
-    let others = others.filter_map(|offer| offer.0).map(|offer| InterfaceCandidate {
-        url: cut(offer.url.filled()).unwrap_or_default(),
-        binding: word(offer.transport.filled()).unwrap_or_default(),
-        tenant: None,
-        version: version.clone(),
-    });
-    std::iter::once(first).chain(others).collect()
-}
-
-fn word(text: Option<String>) -> Option<String> {
-    text.map(|text| clean_line(&text, MAX_WORD)).filter(|text| !text.is_empty())
-}
-
-/// Returns a URL unchanged or not at all: a truncated one would be another URL.
-fn cut(text: Option<String>) -> Option<String> {
-    text.filter(|text| text.len() <= MAX_URL)
 }
 
 /// Applies the rules of detection.

@@ -8,9 +8,14 @@ use serde_json::value::RawValue;
 
 use super::super::lenient::{LenientBool, LenientList, LenientObject, LenientString, VersionText};
 use super::super::sanitize::{clean, clean_line};
+use super::interface::{InterfaceCandidate, VersionMarkers};
 use super::security::{OldRequirementsIn, RequirementsIn, SchemesIn, requirements, schemes};
-use super::{AgentCard, AgentExtension, AgentSkill, CardError, MAX_SKILLS, interface};
+use super::{AgentCard, AgentExtension, AgentSkill, CardError, MAX_SKILLS};
 
+/// Maximum number of interfaces that are read.
+const MAX_OFFERS: usize = 64;
+/// Maximum length of the name of a binding or version, in bytes.
+const MAX_VERSION: usize = 64;
 const MAX_NAME: usize = 128;
 const MAX_DESCRIPTION: usize = 4096;
 const MAX_EXAMPLE: usize = 1024;
@@ -127,7 +132,7 @@ impl CardIn {
 
     /// Converts the parsed members to a card.
     pub(super) fn into_card(mut self, raw: Box<RawValue>) -> Result<AgentCard, CardError> {
-        let (interfaces, signs) = interface::offers(&mut self);
+        let (interfaces, signs) = offers(&mut self);
         if interfaces.is_empty() {
             return Err(CardError::NotACard("it has neither supportedInterfaces nor url".to_owned()));
         }
@@ -257,4 +262,53 @@ fn lines(list: LenientList<LenientString>, max_bytes: usize) -> Vec<String> {
 /// Returns a URL unchanged or not at all.
 fn address(text: LenientString) -> Option<String> {
     text.filled().filter(|url| url.len() <= MAX_URL && url.bytes().all(|byte| byte.is_ascii_graphic()))
+}
+
+/// Takes the interfaces out of a card, and the members that reveal its version.
+fn offers(card: &mut CardIn) -> (Vec<InterfaceCandidate>, VersionMarkers) {
+    let slash = card.has_slash_members();
+    let v0_1 = card.has_or_lacks_like_v0_1();
+    let offers = std::mem::take(&mut card.supported_interfaces).items().take(MAX_OFFERS);
+    let modern: Vec<InterfaceCandidate> = offers
+        .filter_map(|offer| offer.0)
+        .map(|offer| InterfaceCandidate {
+            url: cut(offer.url.filled()).unwrap_or_default(),
+            binding: version_word(offer.protocol_binding.filled()).unwrap_or_default(),
+            tenant: cut(offer.tenant.filled()),
+            version: version_word(offer.protocol_version.0),
+        })
+        .collect();
+    let old = old_offers(card);
+    let signs = VersionMarkers { modern: !modern.is_empty(), old: old.clone(), slash, v0_1 };
+    (if modern.is_empty() { old } else { modern }, signs)
+}
+
+/// Returns the interfaces in the members from before 1.0: first the URL itself, then the others.
+fn old_offers(card: &mut CardIn) -> Vec<InterfaceCandidate> {
+    let Some(url) = cut(std::mem::take(&mut card.url).filled()) else { return Vec::new() };
+    let version = version_word(std::mem::take(&mut card.protocol_version).0);
+    let binding = version_word(std::mem::take(&mut card.preferred_transport).filled());
+    let first = InterfaceCandidate {
+        url,
+        binding: binding.unwrap_or_else(|| "JSONRPC".to_owned()),
+        tenant: None,
+        version: version.clone(),
+    };
+    let others = std::mem::take(&mut card.additional_interfaces).items().take(MAX_OFFERS);
+    let others = others.filter_map(|offer| offer.0).map(|offer| InterfaceCandidate {
+        url: cut(offer.url.filled()).unwrap_or_default(),
+        binding: version_word(offer.transport.filled()).unwrap_or_default(),
+        tenant: None,
+        version: version.clone(),
+    });
+    std::iter::once(first).chain(others).collect()
+}
+
+fn version_word(text: Option<String>) -> Option<String> {
+    text.map(|text| clean_line(&text, MAX_VERSION)).filter(|text| !text.is_empty())
+}
+
+/// Returns a URL unchanged or not at all: a truncated one would be another URL.
+fn cut(text: Option<String>) -> Option<String> {
+    text.filter(|text| text.len() <= MAX_URL)
 }

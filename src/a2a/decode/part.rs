@@ -12,8 +12,8 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::super::dialect::Dialect;
-use super::super::encode::{WRAPPED, members};
-use super::super::lenient::{LenientList, LenientObject, LenientString};
+use super::super::encode::WRAPPED;
+use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject};
 use super::super::model::{Part, PartBody, TaskState};
 
 /// Returns the parts of a message or an artifact. Items that are not objects are skipped.
@@ -298,44 +298,27 @@ fn take_description(part: &mut Part) {
     }
     let named = |raw: &&RawValue| raw.get().contains("\"filename\"") || raw.get().contains("\"mediaType\"");
     let Some(metadata) = part.metadata.as_deref().filter(named) else { return };
-    let mut described = members(metadata);
+    let mut described = RawObject::read(metadata);
     for (name, slot) in [("filename", &mut part.filename), ("mediaType", &mut part.media_type)] {
-        let Some(at) = described.iter().position(|(member, _)| member == name) else { continue };
-        let text = described.get(at).and_then(|(_, raw)| serde_json::from_str::<String>(raw.get()).ok());
+        let text = described.get(name).and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
         if let Some(text) = text.filter(|text| !text.is_empty() && slot.is_none()) {
             *slot = Some(text);
-            described.remove(at);
+            described.remove(|known, _| known == name);
         }
     }
-    let rest = (!described.is_empty()).then(|| to_raw_value(&AsObject(&described)));
-    part.metadata = rest.and_then(Result::ok);
+    part.metadata = described.written();
 }
 
 /// Unwraps data that `encode` and the official SDK wrap because it is not an object.
 pub(super) fn unwrap_data(part: &mut Part) {
     let PartBody::Data(data) = &part.body else { return };
     let Some(metadata) = part.metadata.as_deref().filter(|raw| raw.get().contains(WRAPPED)) else { return };
-    let mut described = members(metadata);
-    let Some(marked) = described.iter().position(|(name, value)| name == WRAPPED && value.get() == "true")
-    else {
-        return;
-    };
-    described.remove(marked);
-    let wrapped = members(data);
-    let [(name, value)] = wrapped.as_slice() else { return };
-    if name != "value" {
+    let mut described = RawObject::read(metadata);
+    if !described.remove(|name, value| name == WRAPPED && value.get() == "true") {
         return;
     }
-    let rest = (!described.is_empty()).then(|| to_raw_value(&AsObject(&described)));
-    let value = PartBody::Data((*value).to_owned());
-    part.metadata = rest.and_then(Result::ok);
+    let Some(value) = RawObject::read(data).only("value") else { return };
+    let value = PartBody::Data(value.to_owned());
+    part.metadata = described.written();
     part.body = value;
-}
-
-struct AsObject<'a>(&'a [(String, &'a RawValue)]);
-
-impl Serialize for AsObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
 }

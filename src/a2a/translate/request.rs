@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::super::decode::{MessageIn, take_descriptions};
 use super::super::dialect::Dialect;
-use super::super::encode::MessageOut;
+use super::super::encode::{MessageOut, to_json};
 use super::super::lenient::{
     LenientBool, LenientInteger, LenientList, LenientObject, LenientString, MAX_DEPTH, depth_within, object,
 };
@@ -311,15 +311,15 @@ impl ClientRequest {
     /// Encodes the parameters in the agent's version. The tenant is the agent's; only 1.0 has one.
     pub fn write(&self, to: Dialect, tenant: Option<&str>) -> Vec<u8> {
         let tenant = tenant.filter(|tenant| !tenant.is_empty() && to == Dialect::V1);
-        let written = match &self.asked {
-            RequestParams::Say(said) => serde_json::to_vec(&self.send_message(said, to, tenant)),
-            RequestParams::Task(task_id) => serde_json::to_vec(&self.task_params(task_id, to, tenant)),
+        match &self.asked {
+            RequestParams::Say(said) => json(&self.send_message(said, to, tenant)),
+            RequestParams::Task(task_id) => json(&self.task_params(task_id, to, tenant)),
             RequestParams::SetPush { task_id, config } => {
-                serde_json::to_vec(&RegisteredOut::new(Some(task_id), PushOut::new(config, to), tenant, to))
+                json(&RegisteredOut::new(Some(task_id), PushOut::new(config, to), tenant, to))
             }
             RequestParams::Push { task_id, config_id } => {
                 let (task_id, config_id) = (Some(task_id.as_str()), config_id.as_deref());
-                serde_json::to_vec(&match to {
+                json(&match to {
                     Dialect::V0_1 => ParamsOut { id: task_id, ..ParamsOut::default() },
                     Dialect::V0_3 => {
                         let push_notification_config_id = config_id;
@@ -328,10 +328,8 @@ impl ClientRequest {
                     Dialect::V1 => ParamsOut { tenant, task_id, id: config_id, ..ParamsOut::default() },
                 })
             }
-            RequestParams::Nothing => serde_json::to_vec(&ParamsOut { tenant, ..ParamsOut::default() }),
-        };
-        // Writing to memory does not fail, and neither does text or JSON that was read before.
-        written.unwrap_or_default()
+            RequestParams::Nothing => json(&ParamsOut { tenant, ..ParamsOut::default() }),
+        }
     }
 
     fn history_length(&self, to: Dialect) -> Option<u32> {
@@ -429,6 +427,10 @@ pub fn context_of(request: &[u8]) -> Option<String> {
     let MessageParams { message: inside, session_id } = params.0.unwrap_or_default();
     let said = inside.0.or(message.0).and_then(|said| said.context_id.filled());
     said.or(session_id.filled())
+}
+
+fn json<T: Serialize>(value: &T) -> Vec<u8> {
+    to_json(value, 512)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::super::decode::{PushResponse, result, take_descriptions};
 use super::super::dialect::Dialect;
-use super::super::encode::{ArtifactOut, HistoryOut, MessageOut, StatusOut, TaskOut, context, kind};
+use super::super::encode::{ArtifactOut, HistoryOut, MessageOut, StatusOut, TaskOut, context, kind, to_json};
 use super::super::error::AgentError;
 use super::super::lenient::{LenientList, LenientObject};
 use super::super::model::{Artifact, Message, StreamResponse, Task, TaskState, TaskStatus};
@@ -524,6 +524,5 @@ impl ResponseTranslator {
 }
 
 fn json<T: Serialize>(value: &T) -> Vec<u8> {
-    // Writing to memory does not fail, and neither does text or JSON that was read before.
-    serde_json::to_vec(value).unwrap_or_default()
+    to_json(value, 128)
 }

@@ -61,7 +61,7 @@ impl AgentIndex {
     ) -> Vec<AgentMatch<'i>> {
         let mut found: Vec<AgentMatch<'i>> = agents
             .filter_map(|name| match self.profiles.get(name) {
-                Some(profile) => matches(query, (name, profile), |tool| may(name, tool)),
+                Some(profile) => matches(query, name, profile, |tool| may(name, tool)),
                 None => match_by_name(query, name).filter(|_| may(name, None)),
             })
             .collect();
@@ -72,7 +72,8 @@ impl AgentIndex {
 
 fn matches<'i>(
     query: &AgentQuery,
-    (name, profile): (&'i str, &'i AgentProfile),
+    name: &'i str,
+    profile: &'i AgentProfile,
     may: impl Fn(Option<(&str, &str)>) -> bool,
 ) -> Option<AgentMatch<'i>> {
     let shown: Vec<&SkillProfile> = profile.skills.iter().filter(|skill| may(Some(skill.names()))).collect();
