@@ -4,14 +4,13 @@
 //! at the innermost value that has it. Unknown keys are reported (with a suggestion) and skipped.
 
 use std::cell::RefCell;
+use std::fmt;
 
 use serde::de::value::{StrDeserializer, StringDeserializer, U64Deserializer};
-use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
-use super::de_error::DeError;
-use super::problem::Problem;
+use super::problem::{Problem, did_you_mean};
 use super::spanned::{Location, ONE_OR_MANY, WRITTEN};
-use super::suggest::did_you_mean;
 use super::yaml::{YamlKey, YamlNode, YamlValue, join};
 
 /// One value of the tree, its path, and the list of problems.
@@ -284,5 +283,45 @@ impl<'de> MapAccess<'de> for EntriesAccess<'_> {
     fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeError> {
         let value = self.value.take().ok_or_else(|| de::Error::custom("a value without its key"))?;
         seed.deserialize(value)
+    }
+}
+
+/// Reason for which a value could not be read, in words that never quote the value.
+#[derive(Debug)]
+pub(super) struct DeError {
+    pub(super) message: String,
+    /// True if it is among the problems already.
+    pub(super) reported: bool,
+}
+
+impl fmt::Display for DeError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DeError {}
+
+impl de::Error for DeError {
+    fn custom<M: fmt::Display>(message: M) -> Self {
+        Self { message: message.to_string(), reported: false }
+    }
+
+    /// Serde's own text quotes the value, and the value may be a secret.
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let found = match found {
+            Unexpected::Bool(_) => "true or false",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) => "a number",
+            Unexpected::Str(_) | Unexpected::Char(_) => "a text",
+            Unexpected::Seq => "a list",
+            Unexpected::Map => "a section",
+            Unexpected::Unit | Unexpected::Option => "nothing",
+            _ => "something else",
+        };
+        Self::custom(format_args!("expected {expected}, found {found}"))
+    }
+
+    fn invalid_value(_found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        Self::custom(format_args!("expected {expected}"))
     }
 }

@@ -1,36 +1,45 @@
 //! The configuration: from the file to the settings, with all problems of the file in one report.
 //!
 //! ```text
-//! text ─ yaml (with lines) ─ deserializer ─ file/* (as in the file) ─ resolve ─ Settings
-//!               └─────────────────┴── Vec<Problem> ──────────────────────┘
+//! text ─ yaml (with lines) ─ deserializer ─ keys of the sections ─ resolve ─ Settings
+//!               └─────────────────┴────── Vec<Problem> ──────────────┘
 //! ```
 //!
-//! One YAML file (JSON is YAML), strict. The values of the file win; where the file has none, the
+//! Each section is declared once (`section`). One YAML file (JSON is YAML), strict. The values of the file win; where the file has none, the
 //! defaults of [`Settings`] apply. The environment provides the references of the file
 //! (`${env:NAME}`), and seven variables override defaults of keys that the file leaves out
-//! (`env_override`). Paths are relative to the folder of the file.
+//! (`tasks`). Paths are relative to the folder of the file.
 //!
 //! Out of scope: applying the settings.
 
+mod agent;
+mod auth;
+mod calls;
 pub(crate) mod certificate;
-mod de_error;
+mod credentials;
 mod deserializer;
-mod env_override;
-mod file;
+mod documentation;
+mod endpoints;
+mod forms;
 mod host;
-mod jwks;
+mod keys;
+mod limits;
+mod listener;
+mod manifest;
+mod mcp;
+mod operation;
+mod outbound;
 mod pem;
 mod problem;
 mod reference;
-mod reloadable_secret;
 mod reserved_headers;
 mod resolve;
-mod secret;
+mod rules;
+mod section;
 mod settings;
-mod signing;
 mod spanned;
 mod spiffe;
-mod suggest;
+mod tasks;
 mod units;
 mod yaml;
 
@@ -42,29 +51,43 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
 use self::deserializer::ValueDeserializer;
-use self::file::ConfigFile;
 use self::resolve::ResolveContext;
+use self::settings::ConfigKeys;
 pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
+pub use agent::{
+    Agent, AgentTimeouts, AgentTls, CardSignature, CardSource, Manifest, Protocol, SkillOverride, TaskMode,
+    ToolGranularity,
+};
+pub use auth::{
+    ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, TokenIssuer,
+    TokenVerification,
+};
+pub use calls::{Calls, KnownClient, OnDecline, StreamTimeout};
 pub use certificate::CertificateProblem;
+pub use credentials::{
+    AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, MethodSettings,
+    OAuth2, PerMethod,
+};
+pub use documentation::{example, key_reference};
+pub use endpoints::{Breaker, Health, Queue};
 pub use host::Host;
 pub(crate) use host::{effective_port, is_loopback_host, origin_of};
-pub use jwks::{key_algorithms, key_file};
+pub(crate) use keys::signing_key;
+pub use keys::{key_algorithms, key_file};
+pub use limits::Limits;
+pub use listener::{Admin, ClientAuth, Listener, ListenerCertificate, ListenerTls, Services, TlsProfile};
+pub use mcp::{Cards, Mcp, Sessions};
+pub use operation::{Log, LogFormat, Shutdown, Upgrade};
+pub use outbound::{AllowList, Allowed, Network, Outbound, Webhooks};
+pub use pem::Pem;
 pub use problem::{Problem, Problems};
-pub use reloadable_secret::ReloadableSecret;
+pub use reference::{ReloadableSecret, Secret};
 pub use reserved_headers::{FRAMING, is_forbidden};
-pub use secret::Secret;
-pub use settings::{
-    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, AllowList, Allowed, ApiKey, ApiKeyOwner,
-    ApiKeyPlace, ApiKeys, Auth, Authorization, Background, Breaker, Calls, CardSignature, CardSource, Cards,
-    CertificateName, ClientAuth, ClientAuthMethod, Grant, Health, KeySource, KnownClient, Limits, Listener,
-    ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings, Network,
-    OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require, RequireRule, Rule, Services,
-    Sessions, Settings, Shutdown, SkillOverride, StreamTimeout, Streams, TaskMode, Tasks, TlsProfile,
-    TokenIssuer, TokenVerification, ToolGranularity, Upgrade, Webhooks,
-};
-pub(crate) use signing::signing_key;
+pub use rules::Rule;
+pub use settings::Settings;
 pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};
+pub use tasks::{Background, Push, Streams, Tasks};
 pub(crate) use units::parse_duration;
 
 /// Largest configuration file, in bytes.
@@ -95,7 +118,7 @@ pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) ->
         }
     };
     let found = RefCell::new(problems);
-    let file = ConfigFile::deserialize(ValueDeserializer::new(&root, &found));
+    let file = ConfigKeys::deserialize(ValueDeserializer::new(&root, &found));
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut reading = ResolveContext::new(folder, environment, found.into_inner());
     let settings = file.ok().map(|file| file.resolve(&mut reading));
@@ -108,14 +131,14 @@ pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) ->
 
 /// Returns the JSON Schema (2020-12) of the configuration file, pretty, with a newline at its end.
 pub fn schema() -> String {
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigKeys>();
     format!("{:#}\n", schema.as_value())
 }
 
 /// Returns the JSON Schema (2020-12) of an ARDF manifest, `subagent@v0.1`, with a newline at its
 /// end.
 pub fn manifest_schema() -> &'static str {
-    file::manifest::SCHEMA
+    manifest::SCHEMA
 }
 
 fn text(path: &Path) -> Result<String, Problems> {

@@ -3,50 +3,107 @@
 //! See also `certificate` for the content.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::Pem;
-use super::reference::Template;
+use super::forms::{Form, KeyForm};
+use super::reference::{Secret, Template};
 use super::resolve::{self, ResolveContext};
-use super::spanned::{Location, Spanned};
+use super::spanned::Location;
 
 /// Largest PEM file, in bytes. The bundle of all public roots has 0.25 MiB, the revocation list of
 /// a large authority some more.
 const PEM_FILE: usize = 16 << 20;
 
-/// A PEM text, or the path of a file that holds one.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub(super) struct PemFile(Template);
+/// Certificates or a private key in PEM. Kept like a secret, as it may be one.
+#[derive(Debug, Clone)]
+pub struct Pem {
+    path: Option<PathBuf>,
+    text: Secret,
+}
 
-impl PemFile {
-    pub(super) fn new(text: String) -> Self {
-        Self(Template::new(text))
+impl Pem {
+    /// Returns a PEM text that is in no file.
+    pub fn inline(text: impl Into<String>) -> Self {
+        Self { path: None, text: Secret::new(text) }
+    }
+
+    /// Returns the text of a file; the path is kept so that the file can be read again when it
+    /// changes.
+    pub fn from_file(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        Self { path: Some(path.into()), text: Secret::new(text) }
+    }
+
+    /// Returns the file, if the text came from one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Reads the file again; a text that is in no file stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// The defect of the file, with its name.
+    pub fn read_again(&self) -> Result<Self, String> {
+        let Some(path) = &self.path else { return Ok(self.clone()) };
+        Ok(Self::from_file(path, text(path)?))
+    }
+
+    /// Returns the PEM text as it was read.
+    pub fn expose(&self) -> &str {
+        self.text.expose()
     }
 }
 
-impl JsonSchema for PemFile {
-    fn schema_name() -> Cow<'static, str> {
-        "Pem".into()
-    }
+/// A PEM text with certain content, or the path of a file that holds one.
+macro_rules! pem_form {
+    ($($name:ident: $kind:expr),+) => {$(
+        #[derive(Deserialize)]
+        #[serde(transparent)]
+        pub(super) struct $name(Template);
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "The path of a PEM file, or the PEM text itself (it begins with `-----BEGIN`). References \
-                are accepted.",
-            "type": "string",
-        })
-    }
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(Template::new(text))
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                "Pem".into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({
+                    "description": "The path of a PEM file, or the PEM text itself (it begins with `-----BEGIN`). \
+                        References are accepted.",
+                    "type": "string",
+                })
+            }
+        }
+
+        impl KeyForm for $name {
+            fn describe() -> String {
+                "PEM ●".to_owned()
+            }
+        }
+
+        impl Form<Pem> for $name {
+            fn resolve(self, place: &Location, context: &mut ResolveContext<'_>) -> Option<Pem> {
+                read(self.0, place, $kind, context)
+            }
+        }
+    )+};
 }
+pem_form!(CertificatePem: PemKind::Certificates, KeyPem: PemKind::Key, CrlPem: PemKind::RevocationLists);
 
 /// Required content of a PEM text.
 #[derive(Clone, Copy)]
-pub(super) enum PemKind {
+enum PemKind {
     Certificates,
     Key,
     /// The reader of the list reports its defects.
@@ -58,16 +115,17 @@ pub(super) fn text(path: &Path) -> Result<String, String> {
     resolve::text(path, PEM_FILE)
 }
 
-/// Resolves a certificate and its key, which go together.
+/// Returns a certificate and its key, if they belong together. `place` is that of the certificate.
 pub(super) fn pair(
-    certificate: Option<(Location, Pem)>,
-    key: Option<(Location, Pem)>,
-    reading: &mut ResolveContext<'_>,
+    certificate: Option<Pem>,
+    key: Option<Pem>,
+    place: &Location,
+    context: &mut ResolveContext<'_>,
 ) -> Option<(Pem, Pem)> {
-    let ((place, certificate), (_, key)) = certificate.zip(key)?;
+    let (certificate, key) = certificate.zip(key)?;
     match belongs(&certificate, &key) {
         Ok(()) => Some((certificate, key)),
-        Err(problem) => reading.report_conflict(&place, problem),
+        Err(problem) => context.report_conflict(place, problem),
     }
 }
 
@@ -86,29 +144,29 @@ fn belongs(certificate: &Pem, key: &Pem) -> Result<(), String> {
     }
 }
 
-/// Reads a PEM text and verifies its content. Returns `None` for absent and wrong ones.
-pub(super) fn resolve(
-    written: Spanned<PemFile>,
+/// Reads a PEM text and verifies its content. Returns `None` for wrong ones.
+fn read(
+    template: Template,
+    place: &Location,
     holds: PemKind,
-    reading: &mut ResolveContext<'_>,
-) -> Option<(Location, Pem)> {
-    let (place, PemFile(template)) = written.take()?;
-    let text = template.resolve(reading, &place)?;
+    context: &mut ResolveContext<'_>,
+) -> Option<Pem> {
+    let text = template.expand(context, place)?;
     let text = text.expose();
     let pem = if text.trim_start().starts_with("-----BEGIN") {
         Pem::inline(text)
     } else if text.len() > 4096 || text.contains(['\n', '\0']) {
-        return reading.report_conflict(&place, "is neither a path nor PEM (PEM begins with -----BEGIN)");
+        return context.report_conflict(place, "is neither a path nor PEM (PEM begins with -----BEGIN)");
     } else {
-        let path = reading.path(text);
+        let path = context.path(text);
         match self::text(&path) {
             Ok(text) => Pem::from_file(path, text),
-            Err(problem) => return reading.report_conflict(&place, problem),
+            Err(problem) => return context.report_conflict(place, problem),
         }
     };
     match check(&pem, holds) {
-        Ok(()) => Some((place, pem)),
-        Err(problem) => reading.report_conflict(&place, problem),
+        Ok(()) => Some(pem),
+        Err(problem) => context.report_conflict(place, problem),
     }
 }
 

@@ -69,3 +69,39 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
+
+/// Returns ` (did you mean X?)` when a known name is similar enough, otherwise an empty text.
+pub(super) fn did_you_mean<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> String {
+    // Upper case, `-` and `_` do not count. A name is similar when at most a third of it differs.
+    let plain = |text: &str| -> String {
+        text.chars().take(64).filter(|each| !matches!(each, '-' | '_')).flat_map(char::to_lowercase).collect()
+    };
+    let most = (written.chars().count() / 3).max(1);
+    let written = plain(written);
+    known
+        .map(|name| (strsim::levenshtein(&written, &plain(name)), name))
+        .filter(|(distance, _)| *distance <= most)
+        .min()
+        .map(|(_, name)| format!(" (did you mean {name}?)"))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_suggested_and_far_ones_are_not() {
+        for (written, expected) in [
+            ("listener", " (did you mean listeners?)"),
+            ("publicUrl", " (did you mean public_url?)"),
+            ("seal-key", " (did you mean seal_key?)"),
+            ("agnets", " (did you mean agents?)"),
+            ("zebra", ""),
+            ("", ""),
+        ] {
+            let known = ["listeners", "public_url", "seal_key", "agents"];
+            assert_eq!(did_you_mean(written, known.into_iter()), expected, "{written}");
+        }
+    }
+}

@@ -1,16 +1,150 @@
 //! References in texts: `${env:NAME}`, `${NAME}` and `${file:PATH}`; `$${` is a plain `${`.
 //!
-//! The keys that accept references state so in their own documentation.
+//! The form of a key tells if it accepts references. See also `auth::outbound`, which reloads files.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use super::Secret;
-use super::reloadable_secret::{ReloadableSecret, TextPiece, is_one_line};
-use super::resolve::ResolveContext;
-use super::spanned::{Location, Spanned};
+use super::forms::{Form, KeyForm};
+use super::resolve::{self, ResolveContext};
+use super::spanned::Location;
+
+/// Largest file that a reference names, in bytes. Header values and keys are small.
+const SECRET_FILE: usize = 64 << 10;
+
+/// A text that is never printed: `Debug` and `Display` write `***`, and there is no way to serialize it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text itself, for the one place that needs it. Never log it, never put it into an
+    /// error.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
+}
+
+/// A secret, and the files to read it from again. Printed as `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ReloadableSecret {
+    text: Secret,
+    /// Empty if no file is part of the text.
+    pieces: Vec<TextPiece>,
+}
+
+/// A part of a text with references.
+#[derive(Clone, PartialEq, Eq)]
+enum TextPiece {
+    /// Fixed text: literal, or from the environment.
+    Text(String),
+    /// The text of this file, without one newline at its end.
+    File(PathBuf),
+}
+
+impl ReloadableSecret {
+    /// Returns a secret that never changes.
+    pub fn fixed(text: impl Into<String>) -> Self {
+        Self { text: Secret::new(text), pieces: Vec::new() }
+    }
+
+    /// Reads the files of a text for the first time.
+    fn read(pieces: Vec<TextPiece>) -> Result<Self, String> {
+        let text = join_pieces(&pieces)?;
+        let is_live = pieces.iter().any(|piece| matches!(piece, TextPiece::File(_)));
+        Ok(Self { text: Secret::new(text), pieces: if is_live { pieces } else { Vec::new() } })
+    }
+
+    /// Returns the text as it was read. Never log it, never put it into an error.
+    pub fn expose(&self) -> &str {
+        self.text.expose()
+    }
+
+    /// Returns the secret as it was read; it does not change with the files.
+    pub fn secret(&self) -> &Secret {
+        &self.text
+    }
+
+    /// Returns the files that the secret comes from.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            TextPiece::File(path) => Some(path.as_path()),
+            TextPiece::Text(_) => None,
+        })
+    }
+
+    /// Reads the files again and returns the secret of now. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The defect of a file that cannot be read, is empty or has several lines; never quotes it.
+    pub fn read_again(&self) -> Result<Self, String> {
+        if self.pieces.is_empty() {
+            return Ok(self.clone());
+        }
+        let text = join_pieces(&self.pieces)?;
+        if !is_one_line(&text) {
+            return Err("a file has a line break or a NUL in it".to_owned());
+        }
+        Ok(Self { text: Secret::new(text), pieces: self.pieces.clone() })
+    }
+}
+
+impl fmt::Debug for ReloadableSecret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
+}
+
+/// Returns true if a text can be a header or a member of a form.
+fn is_one_line(text: &str) -> bool {
+    !text.contains(['\r', '\n', '\0'])
+}
+
+fn join_pieces(pieces: &[TextPiece]) -> Result<String, String> {
+    let mut text = String::new();
+    for piece in pieces {
+        match piece {
+            TextPiece::Text(piece) => text.push_str(piece),
+            TextPiece::File(path) => text.push_str(&file(path)?),
+        }
+    }
+    Ok(text)
+}
+
+/// Returns the text of a file without one newline at its end.
+fn file(path: &Path) -> Result<String, String> {
+    let bytes = resolve::read(path, SECRET_FILE)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    if text.is_empty() { Err(format!("{} is empty", path.display())) } else { Ok(text) }
+}
 
 /// A text that may contain references.
 #[derive(Deserialize)]
@@ -36,46 +170,45 @@ impl Template {
         Self(text)
     }
 
-    /// Returns the text with every reference resolved. The key decides if it may have several
-    /// lines.
-    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>, place: &Location) -> Option<Secret> {
-        self.resolve_live(reading, place).map(|live| live.secret().clone())
-    }
-
-    /// Resolves the references; the result knows the files that it comes from.
-    fn resolve_live(self, reading: &mut ResolveContext<'_>, place: &Location) -> Option<ReloadableSecret> {
-        match expand(&self.0, reading).and_then(ReloadableSecret::read) {
+    /// Returns the text with every reference resolved; it may have several lines, and knows the
+    /// files that it comes from.
+    pub(super) fn expand(
+        self,
+        context: &mut ResolveContext<'_>,
+        place: &Location,
+    ) -> Option<ReloadableSecret> {
+        match expand(&self.0, context).and_then(ReloadableSecret::read) {
             Ok(secret) => Some(secret),
-            Err(problem) => reading.report_conflict(place, problem),
+            Err(problem) => context.report_conflict(place, problem),
         }
     }
 }
 
-/// Returns a secret of one line; `None` for absent and wrong ones.
-pub(super) fn one_line(
-    written: Spanned<Template>,
-    reading: &mut ResolveContext<'_>,
-) -> Option<(Location, Secret)> {
-    live(written, reading).map(|(place, secret)| (place, secret.secret().clone()))
-}
-
-/// Returns a secret of one line that follows its files; `None` for absent and wrong ones.
-pub(super) fn live(
-    written: Spanned<Template>,
-    reading: &mut ResolveContext<'_>,
-) -> Option<(Location, ReloadableSecret)> {
-    let (place, template) = written.take()?;
-    let secret = template.resolve_live(reading, &place)?;
-    if !is_one_line(secret.expose()) {
-        return reading.report_conflict(
-            &place,
-            "has a line break or a NUL in it (only one newline at its end is removed)",
-        );
+impl KeyForm for Template {
+    fn describe() -> String {
+        "text ●".to_owned()
     }
-    Some((place, secret))
 }
 
-fn expand(text: &str, reading: &ResolveContext<'_>) -> Result<Vec<TextPiece>, String> {
+/// A secret of one line that follows its files.
+impl Form<ReloadableSecret> for Template {
+    fn resolve(self, place: &Location, context: &mut ResolveContext<'_>) -> Option<ReloadableSecret> {
+        let secret = self.expand(context, place)?;
+        if is_one_line(secret.expose()) {
+            return Some(secret);
+        }
+        let problem = "has a line break or a NUL in it (only one newline at its end is removed)";
+        context.report_conflict(place, problem)
+    }
+}
+
+impl Form<Secret> for Template {
+    fn resolve(self, place: &Location, context: &mut ResolveContext<'_>) -> Option<Secret> {
+        Form::<ReloadableSecret>::resolve(self, place, context).map(|secret| secret.text)
+    }
+}
+
+fn expand(text: &str, context: &ResolveContext<'_>) -> Result<Vec<TextPiece>, String> {
     let mut pieces = Vec::new();
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -90,7 +223,7 @@ fn expand(text: &str, reading: &ResolveContext<'_>) -> Result<Vec<TextPiece>, St
             .split_once('}')
             .ok_or_else(|| "a reference has no } at its end ($${ is a plain ${)".to_owned())?;
         plain.push_str(before);
-        match look_up(name, reading)? {
+        match look_up(name, context)? {
             TextPiece::Text(text) => plain.push_str(&text),
             file => pieces.extend([TextPiece::Text(std::mem::take(&mut plain)), file]),
         }
@@ -118,14 +251,38 @@ pub(super) fn outside(text: &str) -> Option<String> {
     found.then_some(plain)
 }
 
-fn look_up(reference: &str, reading: &ResolveContext<'_>) -> Result<TextPiece, String> {
+fn look_up(reference: &str, context: &ResolveContext<'_>) -> Result<TextPiece, String> {
     match reference.split_once(':') {
-        None => reading.variable(reference).map(TextPiece::Text),
-        Some(("env", name)) => reading.variable(name).map(TextPiece::Text),
-        Some(("file", path)) => Ok(TextPiece::File(reading.path(path))),
+        None => context.variable(reference).map(TextPiece::Text),
+        Some(("env", name)) => context.variable(name).map(TextPiece::Text),
+        Some(("file", path)) => Ok(TextPiece::File(context.path(path))),
         Some(_) => {
             Err("an unknown kind of reference (write ${env:NAME} or ${file:PATH}; $${ is a plain ${)"
                 .to_owned())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_follows_its_file_and_shows_nothing_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "canary-1\n").unwrap();
+        let pieces = vec![TextPiece::Text("Bearer ".into()), TextPiece::File(path.clone())];
+        let secret = ReloadableSecret::read(pieces).unwrap();
+        assert_eq!(secret.expose(), "Bearer canary-1");
+        std::fs::write(&path, "canary-2").unwrap();
+        assert_eq!(secret.read_again().unwrap().expose(), "Bearer canary-2");
+        for broken in ["", "\n", "canary\ncanary"] {
+            std::fs::write(&path, broken).unwrap();
+            let problem = secret.read_again().unwrap_err();
+            assert!(!problem.contains("canary"), "{problem}");
+        }
+        assert_eq!(format!("{secret:?}"), "***");
+        assert_eq!(secret.files().collect::<Vec<_>>(), [path.as_path()]);
     }
 }

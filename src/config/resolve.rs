@@ -1,16 +1,21 @@
-//! Context in which sections become settings: the list of problems, the environment, files that the
-//! configuration names, and bounds for numbers.
+//! Context in which sections become settings: the list of problems, the environment, and files that
+//! the configuration names.
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::io::{self, Read};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::problem::Problem;
 use super::spanned::{Location, Spanned};
-use super::units::{ByteSize, HumanDuration};
+use super::units::ByteSize;
+
+/// An environment variable that overrides the default of a key which the file leaves out. The file
+/// wins: the variable of a written key is ignored, and an empty one counts as unset.
+pub(super) struct EnvOverride {
+    pub(super) key: String,
+    pub(super) variable: &'static str,
+    pub(super) unit: &'static str,
+}
 
 /// One pass over a configuration.
 pub(super) struct ResolveContext<'a> {
@@ -70,53 +75,6 @@ impl<'a> ResolveContext<'a> {
         written.take()
     }
 
-    /// Returns a duration within bounds.
-    pub(super) fn wait(
-        &mut self,
-        written: Spanned<HumanDuration>,
-        bounds: RangeInclusive<Duration>,
-        default: Duration,
-    ) -> Duration {
-        let (least, most) = (HumanDuration(*bounds.start()), HumanDuration(*bounds.end()));
-        self.within(written, |wait| bounds.contains(&wait.0), (least, most)).map_or(default, |wait| wait.0)
-    }
-
-    /// Returns a number of bytes within bounds.
-    pub(super) fn size(
-        &mut self,
-        written: Spanned<ByteSize>,
-        bounds: RangeInclusive<usize>,
-        default: usize,
-    ) -> usize {
-        let (least, most) = (ByteSize(*bounds.start()), ByteSize(*bounds.end()));
-        self.within(written, |size| bounds.contains(&size.0), (least, most)).map_or(default, |size| size.0)
-    }
-
-    /// Returns a count within bounds.
-    pub(super) fn count(
-        &mut self,
-        written: Spanned<u64>,
-        bounds: RangeInclusive<usize>,
-        default: usize,
-    ) -> usize {
-        let fits = |count: &u64| usize::try_from(*count).is_ok_and(|count| bounds.contains(&count));
-        let count = self.within(written, fits, (*bounds.start() as u64, *bounds.end() as u64));
-        count.and_then(|count| usize::try_from(count).ok()).unwrap_or(default)
-    }
-
-    fn within<T: Display>(
-        &mut self,
-        written: Spanned<T>,
-        fits: impl Fn(&T) -> bool,
-        (least, most): (T, T),
-    ) -> Option<T> {
-        let (place, value) = written.take()?;
-        if fits(&value) {
-            return Some(value);
-        }
-        self.report_conflict(&place, format!("{value} is out of bounds (from {least} to {most})"))
-    }
-
     /// Returns a variable of the environment. An error names the variable, never its value.
     pub(super) fn variable(&self, name: &str) -> Result<String, String> {
         let head = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_');
@@ -138,6 +96,23 @@ impl<'a> ResolveContext<'a> {
     /// Returns a variable as it is; an empty one counts as unset.
     pub(super) fn env_var(&self, name: &str) -> Option<OsString> {
         (self.environment)(name).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the text of the variable that overrides a default, if it is set.
+    pub(super) fn override_text(&mut self, variable: &EnvOverride) -> Option<String> {
+        match self.env_var(variable.variable)?.into_string() {
+            Ok(text) => Some(text),
+            Err(_) => {
+                self.report_override(variable, "is not UTF-8");
+                None
+            }
+        }
+    }
+
+    /// Reports a problem with an environment variable.
+    pub(super) fn report_override(&mut self, variable: &EnvOverride, problem: &str) {
+        let problem = format!("environment variable {}: {problem}", variable.variable);
+        self.report(Problem { line: None, at: variable.key.clone(), problem });
     }
 
     /// Resolves a path relative to the folder of the configuration file.

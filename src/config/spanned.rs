@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, EnumAccess, SeqAccess, Visitor};
 
 use super::yaml::join;
 
@@ -61,6 +61,21 @@ impl<T> Spanned<T> {
     }
 
     /// Returns the value, if it is present.
+    pub(super) fn get(&self) -> Option<&T> {
+        self.value.as_ref()
+    }
+
+    /// Returns the value, if it is present.
+    pub(super) fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.as_mut()
+    }
+
+    /// Takes the value out, if it is present; its location stays.
+    pub(super) fn take_value(&mut self) -> Option<T> {
+        self.value.take()
+    }
+
+    /// Returns the value without its location, if it is present.
     pub(super) fn value(self) -> Option<T> {
         self.value
     }
@@ -148,5 +163,27 @@ impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let item = generator.subschema_for::<T>();
         schemars::json_schema!({ "anyOf": [item, { "type": "array", "items": item, "minItems": 1 }] })
+    }
+}
+
+/// Reads a text that must be one of these words.
+pub(super) fn read_word<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    words: &'static [&'static str],
+) -> Result<String, D::Error> {
+    deserializer.deserialize_enum("", words, WordVisitor)
+}
+
+struct WordVisitor;
+
+impl<'de> Visitor<'de> for WordVisitor {
+    type Value = String;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a word")
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<String, A::Error> {
+        access.variant().map(|(word, _)| word)
     }
 }

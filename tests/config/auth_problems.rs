@@ -26,7 +26,7 @@ fn each_auth_mistake_is_described() {
             "auth.api_keys.keys.ci: is not a hash (write sha256: and 64",
         ),
         (
-            "auth: { api_keys: { header: Cookie, keys: { ci: x } } }\n",
+            &format!("auth: {{ api_keys: {{ header: Cookie, keys: {{ ci: '{HASH}' }} }} }}\n"),
             "auth.api_keys.header: means something else",
         ),
         ("auth: { tokens: [] }\n", "auth.tokens: is an empty list"),

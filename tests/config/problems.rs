@@ -56,8 +56,8 @@ gateway.yaml:16: agents.Weather.timeouts.total: expected a duration: a whole num
 gateway.yaml:17: agents.Weather.timeouts.conect: unknown key (did you mean connect?)
 gateway.yaml:22: agents.plain: is written twice (first on line 18)
 gateway.yaml:23: agents.plain.card: references such as ${env:NAME} are not accepted here (write the URL itself)
-gateway.yaml:24: agents.plain.tls.key: is missing (the certificate needs its key)
 gateway.yaml:24: agents.plain.tls.certificate: cannot read missing.crt: No such file or directory (os error 2)
+gateway.yaml:24: agents.plain.tls.key: is missing (the certificate needs its key)
 gateway.yaml:26: calls.budget: 0ms is out of bounds (from 1s to 1h)
 gateway.yaml:27: calls.keep_alive: 2m is out of bounds (from 1s to 1m)
 gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole number and a unit, such as 250ms, 30s, 5m, 2h or 30d

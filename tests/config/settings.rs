@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use mcp_a2a_gateway::config::{
-    CardSource, Protocol, Secret, Services, Settings, TaskMode, TlsProfile, ToolGranularity, load_with,
+    self, CardSource, Protocol, Secret, Services, Settings, TaskMode, TlsProfile, ToolGranularity, load_with,
     schema,
 };
 
@@ -52,7 +52,7 @@ fn examples_are_valid_and_fit_schema() {
     for path in found {
         example(&path);
         let text = std::fs::read_to_string(&path).unwrap();
-        let options = serde_saphyr::options! { strict_booleans: true };
+        let options = serde_saphyr::options! { strict_booleans: true, emit_comments: false };
         let value: serde_json::Value = serde_saphyr::from_str_with_options(&text, options).unwrap();
         let errors: Vec<_> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{}: {errors:?}", path.display());
@@ -62,7 +62,7 @@ fn examples_are_valid_and_fit_schema() {
 #[test]
 fn full_example_names_every_key() {
     let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
-    let text = std::fs::read_to_string(repository().join("config/full.yaml")).unwrap();
+    let text = config::example();
     let mut sections = vec![&schema];
     sections.extend(schema["$defs"].as_object().unwrap().values());
     let keys =
@@ -73,8 +73,8 @@ fn full_example_names_every_key() {
 }
 
 #[test]
-fn full_example_is_read() {
-    let settings = example(&repository().join("config/full.yaml"));
+fn production_example_is_read() {
+    let settings = example(&repository().join("examples/production.yaml"));
     assert_eq!(settings.public_url.as_deref(), Some("https://gateway.example.com"));
     let [listener, plain] = settings.listeners.as_slice() else { panic!("{settings:?}") };
     assert_eq!(listener.address.to_string(), "0.0.0.0:8443");
@@ -105,8 +105,8 @@ fn full_example_is_read() {
 }
 
 #[test]
-fn agents_of_full_example_are_read() {
-    let settings = example(&repository().join("config/full.yaml"));
+fn agents_of_production_example_are_read() {
+    let settings = example(&repository().join("examples/production.yaml"));
     let [helpdesk, weather] = settings.agents.as_slice() else { panic!("{settings:?}") };
     assert_eq!(
         (helpdesk.name.as_str(), helpdesk.tools, helpdesk.protocol),
@@ -125,8 +125,8 @@ fn agents_of_full_example_are_read() {
 }
 
 #[test]
-fn tools_of_full_example_are_read() {
-    let settings = example(&repository().join("config/full.yaml"));
+fn tools_of_production_example_are_read() {
+    let settings = example(&repository().join("examples/production.yaml"));
     let weather = &settings.agents[1];
     assert_eq!(weather.description.as_deref(), Some("Knows the weather of every city."));
     let forecast = &weather.skills["forecast"];
@@ -181,7 +181,7 @@ public_url: https://gateway.example.com/below/
         "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 83886080, caller_bytes: 84934656, auth_failures: 79, header: 33792, connections: 77, address_connections: 80 }",
         "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
         "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114, stalled_after: 115s }",
-        r#"Outbound { allow: AllowList([Host("a.example"), Host("b.example:8443"), Network(Network { address: 10.0.0.0, prefix: 8 }), Network(Network { address: 127.0.0.1, prefix: 32 })]), webhooks: Webhooks { allow: AllowList([Host("c.example")]), http: true } }"#,
+        r#"Outbound { allow: AllowList([Host("a.example"), Host("b.example:8443"), Network(Network(10.0.0.0/8)), Network(Network(127.0.0.1/32))]), webhooks: Webhooks { allow: AllowList([Host("c.example")]), http: true } }"#,
         "Background { max: 81, lifetime: 84s }",
         "Push { enabled: true }",
         "threads: 3",
@@ -198,14 +198,30 @@ public_url: https://gateway.example.com/below/
     assert_eq!(settings.agents[0].skills["s"].input_schema, Some(serde_json::json!({ "type": "object" })));
 }
 
+/// `UPDATE=1` writes the files that are made from the declarations of the keys.
 #[test]
-fn schema_file_is_current() {
-    let path = repository().join("schemas/config.schema.json");
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, schema()).unwrap();
+fn generated_files_are_current() {
+    for (name, text) in [
+        ("schemas/config.schema.json", schema()),
+        ("config/full.yaml", config::example()),
+        ("docs/reference/configuration.md", config::key_reference()),
+    ] {
+        let path = repository().join(name);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &text).unwrap();
+        }
+        let stored = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(stored == text, "{name} is old; run UPDATE=1 cargo test --test config");
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == schema(), "schemas/config.schema.json is old; run UPDATE=1 cargo test --test config");
+}
+
+/// Every line of the full example that is not commented out has the default.
+#[test]
+fn full_example_has_the_defaults() {
+    let full = super::desk::settings(&config::example());
+    let least = "listeners: [{ address: 0.0.0.0:8443 }]\nagents: { weather: { card: \"https://weather.internal/.well-known/agent-card.json\" } }\n";
+    assert_eq!(format!("{full:?}"), format!("{:?}", super::desk::settings(least)));
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! `mcp`, `cards` and `sessions`.
+
+use std::time::Duration;
+
+use super::ResourceLinks;
+use super::agent::CardSignatureKeys;
+use super::forms::{checked_text, choice};
+use super::host::{AllowedHost, AllowedOrigin};
+use super::resolve::ResolveContext;
+use super::section::{KeysOf, section};
+use super::spanned::Spanned;
+use super::units::HumanDuration;
+
+section! {
+    /// How the gateway speaks MCP.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Mcp {
+        /// Accepted values of `Origin`, besides loopback pages and `public_url`; `*` accepts any.
+        allowed_origins: Vec<String> as Vec<Spanned<AllowedOrigin>> = [] [example ["https://app.example.com"]],
+        /// Accepted hosts (`name` or `name:port`) in `Host`, besides loopback names, IP addresses
+        /// and `public_url`; `*` accepts any.
+        allowed_hosts: Vec<String> as Vec<Spanned<AllowedHost>> = [] [example ["gateway.internal:8443"]],
+        /// Items on one page of a list.
+        page_size: usize = 100 in 1..=1000,
+        /// Time for which clients may cache a list (`ttlMs`, 2026-07-28). It is 0 for a list of
+        /// tools until the cards of all its agents have been read.
+        list_ttl: Duration = 60s in 0s..=1d,
+        /// Instructions for the client's model. Without it the gateway sends its own text, which
+        /// names `find_agent` if there are several agents.
+        instructions: Option<String> [example "Ask weather for forecasts."],
+        /// The gateway's name in `serverInfo`.
+        server_name: String as ServerName = "mcp-a2a-gateway" [schema { "minLength": 1, "maxLength": 64 }],
+        /// True if the tools `subagent_*` are offered, with which any client starts, queries,
+        /// answers and cancels tasks.
+        subagent_tools: bool = true,
+        /// True if the tool `find_agent` is offered on `/mcp`, with which any client finds agents
+        /// by their skills.
+        find_agent: bool = true,
+        /// Results of tools that contain `resource_link` blocks: `none`, `subagent_start` (a link
+        /// to the task that was started) or `all` (links to tasks, and to files that agents name by
+        /// URL). The text and `structuredContent` name every URL in any case. LangChain with
+        /// ChatOpenAI, Gemini or Bedrock, Semantic Kernel and AutoGen's `McpWorkbench` fail on any
+        /// link; they need `none`.
+        resource_links: ResourceLinks = subagent_start,
+    }
+}
+
+choice! {
+    /// Results of tools that contain links to resources.
+    ResourceLinks as "ResourceLinks" {
+        "none" => Self::None,
+        "subagent_start" => Self::SubagentStart,
+        "all" => Self::All,
+    }
+}
+
+checked_text!(ServerName as "text", |name: &str| {
+    let is_name = (1..=64).contains(&name.chars().count());
+    if is_name { Ok(()) } else { Err("is not a name (1 to 64 characters)") }
+});
+
+section! {
+    /// How agent cards are refreshed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Cards {
+        /// Shortest time between two fetches of a good card, and the usual time if the agent sends
+        /// no `Cache-Control: max-age`.
+        min_refresh: Duration = 30s in 1s..=1d,
+        /// Longest time between two fetches of a good card. Between the two bounds the agent's
+        /// `Cache-Control: max-age` counts; `ETag` is honoured.
+        max_refresh: Duration = 1h in 1s..=7d,
+        /// Wait after the first failure; it doubles up to `min_refresh`.
+        retry: Duration = 1s in 100ms..=1h,
+    }
+    keys {
+        /// Signature that the card of every agent without a `signature` of its own must have.
+        /// Without it none is needed.
+        signature: CardSignatureKeys,
+    }
+    check check_cards
+}
+
+fn check_cards(cards: Cards, keys: KeysOf<Cards>, context: &mut ResolveContext<'_>) -> Cards {
+    let [min, max, retry] = [cards.min_refresh, cards.max_refresh, cards.retry].map(HumanDuration);
+    let shortest = keys.min_refresh.place().or(keys.max_refresh.place());
+    if let Some(place) = shortest.filter(|_| cards.min_refresh > cards.max_refresh) {
+        context.problem(place, format!("min_refresh ({min}) is longer than max_refresh ({max})"));
+    }
+    let first = keys.retry.place().or(keys.min_refresh.place());
+    if let Some(place) = first.filter(|_| cards.retry > cards.min_refresh) {
+        context.problem(place, format!("retry ({retry}) is longer than min_refresh ({min})"));
+    }
+    cards
+}
+
+section! {
+    /// MCP sessions.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Sessions {
+        /// Time for which a session id is valid.
+        ttl: Duration = 30d in 1m..=366d,
+        /// Sessions for which the gateway stores more than their id contains (subscriptions, log
+        /// level); the same number again for ended sessions. At the limit, the caller with the most
+        /// sessions loses its oldest one (anonymous callers count by their address): a subscription
+        /// is lost, and an ended session stays ended together with all older sessions of that
+        /// caller.
+        max_cached: usize = 10000 in 1..=10000000,
+    }
+}
