@@ -91,6 +91,8 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
             max_replay_stack_depth: 16,
         },
         duplicate_keys: duplicate_keys,
+        // The parser would refuse a file with a hundred lines of comments in a row.
+        emit_comments: false,
         strict_booleans: true,
         with_snippet: false,
     }

@@ -90,6 +90,13 @@ fn broken_text_is_one_problem() {
 }
 
 #[test]
+fn comments_may_have_any_length() {
+    let comments = "# a line\n".repeat(500);
+    let text = BASE.replacen("agents:", &format!("{comments}agents:"), 1);
+    assert_eq!(settings(&text).agents.len(), 1);
+}
+
+#[test]
 fn json_file_is_read() {
     let text = "{\n\t\"listeners\": [{ \"address\": \"127.0.0.1:8080\" }],\n\t\"agents\": { \"a\": { \"card\": \"http://a/\",\n\t\t\"description\": \"\\ud83c\\udf26 \\/\" } }\n}\n";
     let desk = Desk::new().file("gateway.json", text);
@@ -136,7 +143,7 @@ proptest! {
     fn damaged_file_is_settings_or_problems(
         from in 0usize..4000, cut in 0usize..40, put in "[a-z0-9{}\\[\\]:&*<>!|'\"$ \n\t-]{0,12}",
     ) {
-        let full = include_str!("../../config/full.yaml");
+        let full = include_str!("../../examples/production.yaml");
         let bytes = full.as_bytes();
         let from = from.min(bytes.len());
         let to = (from + cut).min(bytes.len());
