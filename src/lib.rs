@@ -52,6 +52,8 @@ pub mod config;
 #[cfg(feature = "gateway")]
 pub mod demo;
 #[cfg(feature = "gateway")]
+mod file_watcher;
+#[cfg(feature = "gateway")]
 pub mod follow;
 #[cfg(feature = "gateway")]
 pub mod gateway;

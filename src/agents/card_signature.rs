@@ -22,8 +22,9 @@ use super::card_error::{CardFetchError, CardSignatureError};
 use crate::a2a::{
     AgentCard, CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature, clean,
 };
-use crate::auth::{FileStamps, KeySet, SignatureError};
+use crate::auth::{KeySet, SignatureError};
 use crate::config;
+use crate::file_watcher::FileWatcher;
 use crate::telemetry::label::Reload;
 use crate::telemetry::metrics::AgentMetrics;
 
@@ -41,7 +42,7 @@ pub(super) struct CardKeys {
 /// The state between two checks of the file.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
-    stamps: FileStamps,
+    watcher: FileWatcher,
     set: Option<JwkSet>,
     /// The error of the last check; the file is read again until there is none.
     problem: Option<String>,
@@ -71,9 +72,8 @@ impl CardKeys {
     }
 
     /// Checks the file, and uses its keys from now on if they are others. Blocks.
-    pub(super) fn look_again(&self, seen: Seen, agent: &str, metrics: &AgentMetrics) -> Seen {
-        let stamps = FileStamps::of([self.signature.file.as_path()].into_iter());
-        let has_changed = stamps != seen.stamps;
+    pub(super) fn look_again(&self, mut seen: Seen, agent: &str, metrics: &AgentMetrics) -> Seen {
+        let has_changed = seen.watcher.has_changed([self.signature.file.as_path()].into_iter());
         if !has_changed && seen.problem.is_none() {
             return seen;
         }
@@ -86,7 +86,7 @@ impl CardKeys {
                     tracing::info!(agent, "card keys reloaded");
                     metrics.reload(Reload::Used);
                 }
-                Seen { stamps, set: Some(set), problem: None }
+                Seen { set: Some(set), problem: None, ..seen }
             }
             Err(problem) => {
                 // Logged once, though the file is read again and again.
@@ -94,7 +94,7 @@ impl CardKeys {
                     tracing::warn!(agent, error = problem, "failed to reload card keys");
                     metrics.reload(Reload::Refused);
                 }
-                Seen { stamps, set: seen.set, problem: Some(problem) }
+                Seen { problem: Some(problem), ..seen }
             }
         }
     }

@@ -24,8 +24,8 @@ pub use inbound::{
 use jwks::SignedMessage;
 pub use jwks::{ALGORITHMS, KeySet, SignatureError};
 pub use outbound::{
-    AccessToken, AgentTokens, CardKey, Credentials, FileStamps, ReloadOutcome, RequestCredentials,
-    SubjectToken, TlsIdentity, TokenUnavailable,
+    AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, RequestCredentials, SubjectToken,
+    TlsIdentity, TokenUnavailable,
 };
 pub(crate) use rules::matches as fits_pattern;
 pub use rules::{Action, PolicyDecision, Rules};

@@ -3,8 +3,7 @@
 //!
 //! See `listener` for the use of the files.
 
-use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +16,7 @@ use tracing::{info, warn};
 
 use super::listener::TlsListener;
 use crate::config::Pem;
+use crate::file_watcher::FileWatcher;
 use crate::sync::lock;
 
 /// The interval of the checks of files. A changed file is read when it has stayed the same for one
@@ -90,31 +90,25 @@ impl BackgroundService for CertificateReloader {
 /// A listener and the last state of its files.
 struct WatchedListener<'a> {
     endpoint: &'a TlsListener,
-    /// The state of the files in use.
-    used: Look,
-    last: Look,
+    watcher: FileWatcher,
     looked: SystemTime,
 }
 
-/// The state of files, without their contents.
-type Look = HashMap<String, Option<[i128; 4]>>;
-
 impl<'a> WatchedListener<'a> {
     fn new(endpoint: &'a TlsListener) -> Self {
-        let look = look(endpoint);
-        Self { endpoint, used: look.clone(), last: look, looked: SystemTime::now() }
+        Self { endpoint, watcher: FileWatcher::of(files(endpoint)), looked: SystemTime::now() }
     }
 
     fn look(&mut self, told: bool, now: SystemTime) {
         self.endpoint.keep_sessions_of(self.looked, now);
         self.looked = now;
-        let look = look(self.endpoint);
-        let settled = look == self.last;
-        if told || (look != self.used && settled) {
-            self.used.clone_from(&look);
+        let has_settled = self.watcher.has_settled(files(self.endpoint));
+        if told {
+            self.watcher.accept();
+        }
+        if told || has_settled {
             self.reload(now);
         }
-        self.last = look;
     }
 
     fn reload(&self, now: SystemTime) {
@@ -151,22 +145,10 @@ impl<'a> WatchedListener<'a> {
     }
 }
 
-fn look(endpoint: &TlsListener) -> Look {
+/// Returns the files of a listener.
+fn files(endpoint: &TlsListener) -> impl Iterator<Item = &Path> {
     let written = endpoint.written();
     let pairs = written.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
     let clients = written.client_auth.iter().flat_map(|clients| clients.ca.iter().chain(&clients.crl));
-    pairs.chain(clients).filter_map(Pem::path).map(|path| (path.display().to_string(), seen(path))).collect()
-}
-
-/// Returns the metadata that changes with a file if it is written, replaced, or made readable; of a
-/// link, that of its target.
-fn seen(path: &std::path::Path) -> Option<[i128; 4]> {
-    let data = std::fs::metadata(path).ok()?;
-    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
-    Some([
-        data.ino().into(),
-        data.size().into(),
-        nanoseconds(data.mtime(), data.mtime_nsec()),
-        nanoseconds(data.ctime(), data.ctime_nsec()),
-    ])
+    pairs.chain(clients).filter_map(Pem::path)
 }

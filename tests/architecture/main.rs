@@ -29,6 +29,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("seal", &[]),
     ("telemetry", &["sync"]),
     ("alarm", &[]),
+    ("file_watcher", &[]),
     ("sync", &[]),
     ("backoff", &[]),
     // A peer: sharing code with the gateway would hide the gateway's mistakes.
@@ -42,7 +43,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("quota", &["fault", "sync", "telemetry"]),
     ("transport", &["alarm", "config", "fault", "quota", "sync", "telemetry"]),
     // Fetches of tokens and files that are read again are counted.
-    ("auth", &["backoff", "config", "fault", "transport", "sync", "telemetry"]),
+    ("auth", &["backoff", "config", "fault", "file_watcher", "transport", "sync", "telemetry"]),
     (
         "agents",
         &[
@@ -53,6 +54,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "backoff",
             "config",
             "fault",
+            "file_watcher",
             "quota",
             "transport",
             "sync",

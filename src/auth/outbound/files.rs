@@ -3,40 +3,13 @@
 //! A broken or missing file is logged and counted, and the previous credentials stay in use. See
 //! `agents` for the times.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::request_credentials::is_sendable;
 use super::{ConfiguredCredentials, Credentials, ReloadOutcome, TlsIdentity};
 use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;
-
-/// The stamps of files at the last check: only changed files are read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FileStamps(BTreeMap<PathBuf, Option<FileStamp>>);
-
-/// The target of a path, the length of the file, and the time of its change. A mounted secret is
-/// changed by another link.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct FileStamp(PathBuf, u64, Option<SystemTime>);
-
-impl FileStamps {
-    /// Returns the stamps of these files now. Blocks.
-    pub fn of<'a>(files: impl Iterator<Item = &'a Path>) -> Self {
-        Self(files.map(|path| (path.to_owned(), FileStamp::of(path))).collect())
-    }
-}
-
-impl FileStamp {
-    fn of(path: &Path) -> Option<Self> {
-        let path = path.canonicalize().ok()?;
-        let about = path.metadata().ok()?;
-        let (length, changed) = (about.len(), about.modified().ok());
-        Some(Self(path, length, changed))
-    }
-}
 
 /// The use of a secret, which determines its valid content.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,12 +87,12 @@ impl Credentials {
     pub fn reload_changed(&self) -> ReloadOutcome {
         // A copy: a card that places its keys meanwhile must not wait for a disk.
         let mut written = self.written().clone();
-        let stamps = FileStamps::of(written.files());
-        let has_changed = stamps != written.stamps;
+        let mut watcher = std::mem::take(&mut written.watcher);
+        let has_changed = watcher.has_changed(written.files());
         if !has_changed && written.problems.is_empty() {
             return ReloadOutcome::Same;
         }
-        written.stamps = stamps;
+        written.watcher = watcher;
         let mut problems = Vec::new();
         let secrets = read_secrets(&mut written, &mut problems);
         let identity = self.read_identity(&mut written).unwrap_or_else(|problem| {
@@ -131,8 +104,7 @@ impl Credentials {
             problems.push(problem);
             false
         });
-        // Logged once, though the files are read again and again: the permission to read a file is
-        // not in its stamp.
+        // Logged once, though the files are read again and again.
         let is_news = has_changed || problems != written.problems;
         for problem in problems.iter().filter(|_| is_news) {
             tracing::warn!(agent = self.agent, error = problem, "failed to reload credentials");

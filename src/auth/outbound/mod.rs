@@ -16,13 +16,13 @@ use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-pub use self::files::FileStamps;
 pub use self::request_credentials::RequestCredentials;
 pub use self::tokens::{AccessToken, AgentTokens, SubjectToken, TokenUnavailable};
 use crate::config::{
     Agent, AgentAuth, AgentTls, ApiKeyLocation, Authorization, MethodSettings, Pem, PerMethod,
     ReloadableSecret,
 };
+use crate::file_watcher::FileWatcher;
 use crate::sync::lock;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::{HttpClient, client_config};
@@ -57,7 +57,7 @@ struct ConfiguredCredentials {
     tls: AgentTls,
     /// The positions of API keys on the card.
     card: Vec<CardKey>,
-    stamps: FileStamps,
+    watcher: FileWatcher,
     /// The errors of the last check of the files; they are read again until there are none.
     problems: Vec<String>,
     /// True if the token endpoint still gets the proof from before the last change.
@@ -87,7 +87,7 @@ impl Credentials {
             tls: agent.tls.clone(),
             card: Vec::new(),
             // So the first check reads files that changed while the gateway started.
-            stamps: FileStamps::default(),
+            watcher: FileWatcher::default(),
             problems: Vec::new(),
             proof_due: false,
         };

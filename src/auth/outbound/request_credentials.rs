@@ -173,8 +173,8 @@ pub(super) fn is_sendable(secret: &ReloadableSecret) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::outbound::files::FileStamps;
     use crate::config::Agent;
+    use crate::file_watcher::FileWatcher;
 
     fn shown(agent: Agent, card: Vec<CardKey>) -> RequestCredentials {
         let Agent { headers, auth, methods, tls, .. } = agent;
@@ -184,7 +184,7 @@ mod tests {
             methods,
             tls,
             card,
-            stamps: FileStamps::default(),
+            watcher: FileWatcher::default(),
             problems: Vec::new(),
             proof_due: false,
         })
