@@ -16,10 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{CertificateError, DistinguishedName, Error};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use x509_parser::der_parser::asn1_rs::Any;
@@ -27,7 +26,7 @@ use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_EXT_NAME_CONSTRAI
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
 
 use crate::sync::lock;
-use crate::transport::verify_bounded;
+use crate::transport::{forward_signature_methods, verify_bounded};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -397,27 +396,7 @@ impl ClientCertVerifier for ChainVerifier {
         self.inner.root_hint_subjects()
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
+    forward_signature_methods!(inner);
 }
 
 /// Returns true if a client may prove by signatures that the key of its certificate is its own (RFC

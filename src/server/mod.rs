@@ -5,6 +5,7 @@
 mod connection_limit;
 mod header;
 mod shutdown;
+mod stream_wrapper;
 mod upgrade;
 
 use std::any::Any;
@@ -39,6 +40,7 @@ use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
 pub(crate) use shutdown::ListenerShutdown;
+pub(crate) use stream_wrapper::forward_stream_traits;
 
 /// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
 /// connection and gain nothing.

@@ -3,7 +3,6 @@
 //! Requests are rejected one by one (see `gateway`), but an open event stream makes none. The HTTP
 //! layer sees the expiry as a client disconnect. See `auth` for the validity of a certificate.
 
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -11,16 +10,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use pingora::protocols::Shutdown;
 use pingora::protocols::l4::stream::Stream as Socket;
-use pingora::protocols::raw_connect::ProxyDigest;
-use pingora::protocols::tls::{SslDigest, TlsRef, TlsStream};
-use pingora::protocols::{
-    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest,
-    UniqueID, UniqueIDType,
-};
+use pingora::protocols::tls::TlsStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::auth::ClientCertificate;
+use crate::server::forward_stream_traits;
 use crate::sync::recover;
 
 /// The time between the end of a certificate and that of the connection: a request on its way gets
@@ -114,60 +110,4 @@ impl Shutdown for ExpiringStream {
     }
 }
 
-impl UniqueID for ExpiringStream {
-    fn id(&self) -> UniqueIDType {
-        self.stream.id()
-    }
-}
-
-impl Ssl for ExpiringStream {
-    fn get_ssl(&self) -> Option<&TlsRef> {
-        self.stream.get_ssl()
-    }
-
-    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
-        self.stream.get_ssl_digest()
-    }
-
-    fn selected_alpn_proto(&self) -> Option<ALPN> {
-        self.stream.selected_alpn_proto()
-    }
-}
-
-impl GetTimingDigest for ExpiringStream {
-    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
-        self.stream.get_timing_digest()
-    }
-
-    fn get_read_pending_time(&self) -> Duration {
-        self.stream.get_read_pending_time()
-    }
-
-    fn get_write_pending_time(&self) -> Duration {
-        self.stream.get_write_pending_time()
-    }
-}
-
-impl GetProxyDigest for ExpiringStream {
-    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
-        self.stream.get_proxy_digest()
-    }
-}
-
-impl GetSocketDigest for ExpiringStream {
-    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        self.stream.get_socket_digest()
-    }
-
-    fn set_socket_digest(&mut self, digest: SocketDigest) {
-        self.stream.set_socket_digest(digest);
-    }
-}
-
-impl Peek for ExpiringStream {}
-
-impl fmt::Debug for ExpiringStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leased").finish_non_exhaustive()
-    }
-}
+forward_stream_traits!(ExpiringStream, stream);

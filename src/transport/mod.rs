@@ -32,8 +32,8 @@ pub use connect::{filter_addresses, host_of};
 pub use error::{DeliveryState, TransportError};
 pub use response::BodyPieces;
 pub use response::Response;
-pub use tls_config::{ChainTooLarge, verify_bounded};
-pub use tls_config::{TlsConfigError, client_config};
+pub(crate) use tls_config::forward_signature_methods;
+pub use tls_config::{ChainTooLarge, TlsConfigError, client_config, verify_bounded};
 pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
 use connect::NewConnection;

@@ -11,11 +11,9 @@
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, Error, OtherError, RootCertStore};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The reason for which no TLS client configuration could be made.
@@ -157,9 +155,37 @@ pub fn verify_bounded<T>(
     })
 }
 
+/// The methods about signatures of a certificate verifier, by its field `$inner`, which is one too.
+macro_rules! forward_signature_methods {
+    ($inner:tt) => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            self.$inner.verify_tls12_signature(message, certificate, signature)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            self.$inner.verify_tls13_signature(message, certificate, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            self.$inner.supported_verify_schemes()
+        }
+    };
+}
+pub(crate) use forward_signature_methods;
+
 /// Verifies the certificates of servers, within the bounds.
 #[derive(Debug)]
-struct ServerVerifier(pub(super) Arc<WebPkiServerVerifier>);
+struct ServerVerifier(Arc<WebPkiServerVerifier>);
 
 impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
@@ -175,25 +201,5 @@ impl ServerCertVerifier for ServerVerifier {
         })
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
+    forward_signature_methods!(0);
 }
