@@ -24,7 +24,7 @@ const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
 
 /// The application behind the admin listener.
-pub struct AdminApp {
+pub(crate) struct AdminApp {
     pages: Arc<AdminPages>,
     within: Duration,
 }
@@ -40,7 +40,7 @@ struct AdminPages {
 impl AdminApp {
     /// Returns the application for a gateway that is served at `listeners`. Answers requests for
     /// one of these `hosts` that are complete `within` this time.
-    pub fn new(bridge: &Gateway, hosts: Vec<String>, listeners: Vec<SocketAddr>, within: Duration) -> Self {
+    pub(crate) fn new(bridge: &Gateway, hosts: Vec<String>, listeners: Vec<SocketAddr>, within: Duration) -> Self {
         let pages = AdminPages { bridge: bridge.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
         Self { pages: Arc::new(pages), within }
     }

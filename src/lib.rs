@@ -36,7 +36,7 @@ pub mod seal;
 pub mod sse;
 
 #[cfg(feature = "gateway")]
-pub mod admin;
+mod admin;
 #[cfg(feature = "gateway")]
 pub mod agents;
 #[cfg(feature = "gateway")]
@@ -50,7 +50,7 @@ pub mod cli;
 #[cfg(feature = "gateway")]
 pub mod config;
 #[cfg(feature = "gateway")]
-pub mod demo;
+mod demo;
 #[cfg(feature = "gateway")]
 mod file_watcher;
 #[cfg(feature = "gateway")]
@@ -60,7 +60,7 @@ pub mod gateway;
 #[cfg(feature = "gateway")]
 pub mod quota;
 #[cfg(feature = "gateway")]
-pub mod server;
+mod server;
 #[cfg(feature = "gateway")]
 mod sync;
 #[cfg(feature = "gateway")]

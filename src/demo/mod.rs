@@ -36,7 +36,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The demonstration agent, bound and ready to run.
 #[derive(Debug)]
-pub struct DemoAgent {
+pub(crate) struct DemoAgent {
     listener: TcpListener,
     address: SocketAddr,
 }
@@ -48,37 +48,19 @@ impl DemoAgent {
     /// # Errors
     ///
     /// Any error of the system about binding.
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
     }
 
-    /// Binds like [`Self::bind`]; returns the address that was bound and the future that serves it,
-    /// to be spawned.
-    ///
-    /// # Errors
-    ///
-    /// Any error of the system about binding.
-    pub async fn start(
-        address: SocketAddr,
-    ) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send + 'static)> {
-        let agent = Self::bind(address).await?;
-        Ok((agent.address, agent.run()))
-    }
-
-    /// Returns the address at which the agent listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Returns the URL of the agent's card.
-    pub fn card_url(&self) -> String {
+    pub(crate) fn card_url(&self) -> String {
         format!("{}.well-known/agent-card.json", skills::base_url(self.address))
     }
 
     /// Serves until dropped; dropping closes every connection. Tasks that are running end on their own.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let agent =
             Arc::new(SharedAgent { card: skills::DemoCard::new(self.address), tasks: Tasks::default() });
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -139,8 +121,9 @@ mod tests {
     use super::DemoAgent;
 
     async fn agent() -> SocketAddr {
-        let (address, run) = DemoAgent::start(([127, 0, 0, 1], 0).into()).await.unwrap();
-        tokio::spawn(run);
+        let agent = DemoAgent::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = agent.address;
+        tokio::spawn(agent.run());
         address
     }
 

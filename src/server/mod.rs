@@ -57,7 +57,7 @@ const ADMIN_CONNECTIONS: usize = 32;
 
 /// The reason for which the server cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub(crate) enum StartError {
     /// The gateway cannot be created.
     #[error("{0}")]
     Bridge(#[from] GatewayError),
@@ -73,16 +73,13 @@ pub enum StartError {
     /// The sockets cannot be taken over.
     #[error("{0}")]
     Upgrade(#[from] UpgradeProblem),
-    /// Pingora rejects the whole.
-    #[error("{0}")]
-    Pingora(String),
 }
 
 /// A server that is ready to run, and the gateway within.
-pub struct PreparedServer {
+pub(crate) struct PreparedServer {
     server: Server,
     /// The gateway that serves requests.
-    pub bridge: Gateway,
+    pub(crate) bridge: Gateway,
     shutdown: Shutdown,
     upgrade: UpgradeCoordinator,
     listeners: ListenerShutdown,
@@ -93,7 +90,7 @@ pub struct PreparedServer {
 /// # Errors
 ///
 /// [`StartError`] names the unusable part.
-pub fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, StartError> {
+pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, StartError> {
     tls::install_provider();
     let hangups = tls::hangups();
     // Before the first file is written.
@@ -260,7 +257,7 @@ fn service(
 
 impl PreparedServer {
     /// Runs until a signal ends the process, and then until requests under way are done.
-    pub fn run(self) -> ! {
+    pub(crate) fn run(self) -> ! {
         let Self { server, bridge, shutdown, upgrade, listeners } = self;
         server
             .run(RunArgs { shutdown_signal: Box::new(DrainSignal { bridge, shutdown, upgrade, listeners }) });

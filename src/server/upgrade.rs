@@ -63,7 +63,7 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// The reason for which sockets are not taken over.
 #[derive(Debug, thiserror::Error)]
-pub enum UpgradeProblem {
+pub(crate) enum UpgradeProblem {
     /// The directory could be written by others, or they could put another in its place.
     #[error("{}: {why} (see upgrade.directory)", path.display())]
     Directory {

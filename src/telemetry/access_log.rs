@@ -16,42 +16,42 @@ const MAX_LOGGED_CHARS: usize = 200;
 
 /// The facts about a completed request. `None` for steps that were not reached.
 #[derive(Debug, Clone, Default)]
-pub struct AccessLine<'a> {
+pub(crate) struct AccessLine<'a> {
     /// The listener that took the request.
-    pub listener: &'a str,
+    pub(crate) listener: &'a str,
     /// HTTP method.
-    pub method: &'a str,
+    pub(crate) method: &'a str,
     /// Path without query: a query may carry secrets.
-    pub path: &'a str,
+    pub(crate) path: &'a str,
     /// HTTP status; 0 if none was sent.
-    pub status: u16,
+    pub(crate) status: u16,
     /// The MCP or A2A method within.
-    pub rpc: Option<&'a str>,
+    pub(crate) rpc: Option<&'a str>,
     /// The tool that was called.
-    pub tool: Option<&'a str>,
+    pub(crate) tool: Option<&'a str>,
     /// The agent's configured name.
-    pub agent: Option<&'a str>,
+    pub(crate) agent: Option<&'a str>,
     /// The era of MCP that the client speaks.
-    pub era: Option<&'a str>,
+    pub(crate) era: Option<&'a str>,
     /// True if the request belonged to an MCP session. Its id is a secret.
-    pub session: bool,
+    pub(crate) session: bool,
     /// The time from the request's first byte to the response's last.
-    pub took: Duration,
+    pub(crate) took: Duration,
     /// The part of it spent waiting for the agent.
-    pub agent_took: Option<Duration>,
+    pub(crate) agent_took: Option<Duration>,
     /// Bytes of the request's body.
-    pub bytes_in: u64,
+    pub(crate) bytes_in: u64,
     /// Bytes of the response's body.
-    pub bytes_out: u64,
+    pub(crate) bytes_out: u64,
     /// The outcome, as in the metrics.
-    pub outcome: &'a str,
+    pub(crate) outcome: &'a str,
     /// The fault, by its public name.
-    pub fault: Option<&'a str>,
+    pub(crate) fault: Option<&'a str>,
 }
 
 impl AccessLine<'_> {
     /// Writes the line.
-    pub fn write(&self) {
+    pub(crate) fn write(&self) {
         tracing::info!(
             target: "access",
             listener = %Sanitized(self.listener),
@@ -78,7 +78,7 @@ impl AccessLine<'_> {
 ///
 /// Use it for every log field that a peer can choose.
 #[derive(Debug, Clone, Copy)]
-pub struct Sanitized<'a>(pub &'a str);
+pub(crate) struct Sanitized<'a>(pub(crate) &'a str);
 
 impl Display for Sanitized<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,28 +105,28 @@ fn milliseconds(duration: Duration) -> f64 {
 
 /// A decision by the rules of the configuration. `None` for absent fields.
 #[derive(Debug, Clone, Copy)]
-pub struct AuditDecision<'a> {
+pub(crate) struct AuditDecision<'a> {
     /// The stable name of the caller.
-    pub caller: &'a str,
+    pub(crate) caller: &'a str,
     /// The method of MCP or A2A, or the client's text in its position.
-    pub method: &'a str,
+    pub(crate) method: &'a str,
     /// The agent.
-    pub agent: Option<&'a str>,
+    pub(crate) agent: Option<&'a str>,
     /// The name of the tool.
-    pub tool: Option<&'a str>,
+    pub(crate) tool: Option<&'a str>,
     /// The URI of the resource.
-    pub resource: Option<&'a str>,
+    pub(crate) resource: Option<&'a str>,
     /// The arguments of a call, as far as they may be logged.
-    pub arguments: Option<&'a str>,
+    pub(crate) arguments: Option<&'a str>,
     /// True if the action is allowed.
-    pub is_allowed: bool,
+    pub(crate) is_allowed: bool,
     /// The rule that decided; `None`: no rule allows it.
-    pub rule: Option<&'a str>,
+    pub(crate) rule: Option<&'a str>,
 }
 
 impl AuditDecision<'_> {
     /// Writes the line.
-    pub fn write(&self) {
+    pub(crate) fn write(&self) {
         tracing::info!(
             target: "audit",
             decision = if self.is_allowed { "allowed" } else { "refused" },
@@ -148,7 +148,7 @@ fn prefix(method: &str) -> &str {
 }
 
 /// Writes the line of a failed authentication. `why` is one of a few words.
-pub fn not_admitted(from: Option<&impl Display>, why: &'static str) {
+pub(crate) fn not_admitted(from: Option<&impl Display>, why: &'static str) {
     tracing::info!(target: "audit", decision = "not_admitted", from = from.map(field::display), why);
 }
 

@@ -39,7 +39,7 @@ const NOISE: [&str; 7] = [
 
 /// The form of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// For people.
     #[default]
     Text,
@@ -49,17 +49,17 @@ pub enum LogFormat {
 
 /// The settings of the log.
 #[derive(Debug, Clone, Default)]
-pub struct LogSettings {
+pub(crate) struct LogSettings {
     /// The form of each line.
-    pub format: LogFormat,
+    pub(crate) format: LogFormat,
     /// Levels by target, for example `info,access=off,mcp_a2a_gateway::transport=debug`. Without it
     /// the environment variable `RUST_LOG` counts, and then `info`.
-    pub filter: Option<String>,
+    pub(crate) filter: Option<String>,
 }
 
 /// The reason for which the log could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum LogProblem {
+pub(crate) enum LogProblem {
     /// The filter is invalid.
     #[error("log filter {filter:?}: {problem}")]
     Filter {
@@ -81,7 +81,7 @@ pub enum LogProblem {
 /// # Errors
 ///
 /// [`LogProblem`]; after [`LogProblem::AlreadyRunning`] the existing log remains.
-pub fn init(settings: &LogSettings) -> Result<(), LogProblem> {
+pub(crate) fn init(settings: &LogSettings) -> Result<(), LogProblem> {
     let ansi = std::io::stderr().is_terminal();
     let buffer = LogBuffer::start(std::io::stderr())?;
     subscriber(settings, buffer.clone(), ansi)?
@@ -94,7 +94,7 @@ pub fn init(settings: &LogSettings) -> Result<(), LogProblem> {
 /// Writes the lines that are still in the buffer. To be called before the process ends.
 ///
 /// A reader that does not read is waited for no longer than a second.
-pub fn flush() {
+pub(crate) fn flush() {
     if let Some(buffer) = BUFFER.get() {
         buffer.flush(FLUSH_TIMEOUT);
     }

@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The form of an escape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EscapeStyle {
+pub(crate) enum EscapeStyle {
     /// `\u{202e}`, as in Rust. For readers.
     Text,
     /// `\u202e`, as in JSON (RFC 8259 §7): the value stays the same.
@@ -23,7 +23,7 @@ pub enum EscapeStyle {
 /// controls, line separators, format characters (bidirectional, zero-width, tags), fillers,
 /// variation selectors but those of emoji.
 #[must_use]
-pub fn is_hidden(character: char) -> bool {
+pub(crate) fn is_hidden(character: char) -> bool {
     if character.is_ascii() {
         return character.is_ascii_control();
     }
@@ -38,7 +38,7 @@ pub fn is_hidden(character: char) -> bool {
 
 /// Returns `text` with every hidden character escaped, but for line feeds and tabs.
 #[must_use]
-pub fn visible(text: &str, escape: EscapeStyle) -> Cow<'_, str> {
+pub(crate) fn visible(text: &str, escape: EscapeStyle) -> Cow<'_, str> {
     escaped(text, escape, |character| matches!(character, '\n' | '\t'))
 }
 

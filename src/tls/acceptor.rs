@@ -32,15 +32,15 @@ use crate::server::ListenerShutdown;
 use crate::telemetry::label::Handshake;
 
 /// An application behind TLS. Belongs on a listener that Pingora takes for plain TCP.
-pub struct TlsAcceptor<A> {
+pub(crate) struct TlsAcceptor<A> {
     /// The application.
-    pub app: Arc<A>,
+    pub(crate) app: Arc<A>,
     /// The TLS before it.
-    pub endpoint: Arc<TlsListener>,
+    pub(crate) endpoint: Arc<TlsListener>,
     /// The threads on which handshakes run.
-    pub threads: Arc<HandshakeThreads>,
+    pub(crate) threads: Arc<HandshakeThreads>,
     /// The time limit of a handshake.
-    pub within: Duration,
+    pub(crate) within: Duration,
     /// The end of the listeners, which waits for handshakes under way.
     pub(crate) listeners: ListenerShutdown,
 }
@@ -172,7 +172,7 @@ async fn handshake(
 }
 
 /// Runs handshakes. One for all listeners.
-pub struct HandshakeThreads {
+pub(crate) struct HandshakeThreads {
     /// Always there until this is dropped.
     runtime: Option<Runtime>,
 }
@@ -183,7 +183,7 @@ impl HandshakeThreads {
     /// # Errors
     ///
     /// The error of the operating system.
-    pub fn start(threads: usize) -> io::Result<Self> {
+    pub(crate) fn start(threads: usize) -> io::Result<Self> {
         // Sockets stay with the driver of the threads that accepted them, and timers with
         // Pingora's.
         let mut builder = Builder::new_multi_thread();

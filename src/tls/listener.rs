@@ -35,7 +35,7 @@ use crate::telemetry::metrics::{Expiry, ListenerMetrics, TlsMetrics};
 
 /// The reason for which a listener cannot use its files or settings.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsProblem {
+pub(crate) enum TlsProblem {
     /// A file cannot be read.
     #[error("{0}")]
     Unreadable(String),
@@ -60,7 +60,7 @@ impl TlsProblem {
 
 /// A TLS listener. Handshakes use the current configuration; connections keep the one they began
 /// with.
-pub struct TlsListener {
+pub(crate) struct TlsListener {
     address: SocketAddr,
     written: ListenerTls,
     current: ArcSwap<TlsState>,
@@ -84,7 +84,7 @@ impl TlsListener {
     /// # Errors
     ///
     /// [`TlsProblem`] names the first error in them.
-    pub fn new(
+    pub(crate) fn new(
         address: SocketAddr,
         written: ListenerTls,
         metrics: &TlsMetrics,
@@ -116,7 +116,7 @@ impl TlsListener {
     /// # Errors
     ///
     /// [`TlsProblem`], which is counted; then the previous configuration remains.
-    pub fn reload(&self, now: SystemTime) -> Result<(), TlsProblem> {
+    pub(crate) fn reload(&self, now: SystemTime) -> Result<(), TlsProblem> {
         let made = read_again(&self.written).and_then(|written| {
             let before = self.current();
             TlsState::make(&written, before.witness.trust.as_ref(), now)

@@ -12,10 +12,10 @@ mod expiring_stream;
 mod listener;
 mod reload;
 
-pub use acceptor::HandshakeThreads;
-pub use acceptor::TlsAcceptor;
-pub use listener::{TlsListener, TlsProblem};
-pub use reload::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
+pub(crate) use acceptor::HandshakeThreads;
+pub(crate) use acceptor::TlsAcceptor;
+pub(crate) use listener::{TlsListener, TlsProblem};
+pub(crate) use reload::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
 
 use rustls::crypto::CryptoProvider;
 

@@ -25,11 +25,11 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval of repeated warnings.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
 /// The time before an expiry at which warnings begin, in seconds.
-pub const EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
+pub(crate) const EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
 
 /// The service that watches the files of all listeners. Needed even without TLS: without it SIGHUP
 /// ends the process.
-pub struct CertificateReloader {
+pub(crate) struct CertificateReloader {
     endpoints: Vec<Arc<TlsListener>>,
     /// Taken when the service starts.
     hangups: Mutex<Option<Signal>>,
@@ -38,14 +38,14 @@ pub struct CertificateReloader {
 impl CertificateReloader {
     /// Watches these listeners, and obeys `hangups`: those too that came before the service
     /// started.
-    pub fn new(endpoints: Vec<Arc<TlsListener>>, hangups: Option<Signal>) -> Self {
+    pub(crate) fn new(endpoints: Vec<Arc<TlsListener>>, hangups: Option<Signal>) -> Self {
         Self { endpoints, hangups: Mutex::new(hangups) }
     }
 }
 
 /// Returns a receiver of SIGHUP, which ends the process until there is one. `None`: it cannot be
 /// received.
-pub fn hangups() -> Option<Signal> {
+pub(crate) fn hangups() -> Option<Signal> {
     let runtime = Builder::new_current_thread().enable_io().build();
     let hangups = runtime.and_then(|runtime| {
         // The receiver outlives this runtime: any other of the process delivers to it.
