@@ -40,7 +40,12 @@ struct AdminPages {
 impl AdminApp {
     /// Returns the application for a gateway that is served at `listeners`. Answers requests for
     /// one of these `hosts` that are complete `within` this time.
-    pub(crate) fn new(bridge: &Gateway, hosts: Vec<String>, listeners: Vec<SocketAddr>, within: Duration) -> Self {
+    pub(crate) fn new(
+        bridge: &Gateway,
+        hosts: Vec<String>,
+        listeners: Vec<SocketAddr>,
+        within: Duration,
+    ) -> Self {
         let pages = AdminPages { bridge: bridge.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
         Self { pages: Arc::new(pages), within }
     }

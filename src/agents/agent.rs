@@ -51,7 +51,7 @@ pub struct Agent {
     /// The endpoints of cards that are in use, by their addresses.
     endpoints: Mutex<Vec<(Vec<Uri>, Weak<Endpoints>)>>,
     /// Its metrics.
-    pub metrics: Arc<AgentMetrics>,
+    pub(crate) metrics: Arc<AgentMetrics>,
 }
 
 impl Agent {

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 ///
 /// Two callers are the same if their names are. Clones share everything.
 #[derive(Clone)]
-pub struct Caller(Arc<Identity>);
+pub(crate) struct Caller(Arc<Identity>);
 
 /// The authenticated facts about a client.
 #[derive(Debug, Clone, Default)]
@@ -45,14 +45,14 @@ pub(super) const AND: &str = " & ";
 impl Caller {
     /// Returns the caller of all clients without credentials. They share one name, so that their
     /// handles are bearer secrets.
-    pub fn anonymous() -> Self {
+    pub(crate) fn anonymous() -> Self {
         static NOBODY: LazyLock<Caller> =
             LazyLock::new(|| Caller::from(Identity { name: ANONYMOUS.to_owned(), ..Identity::default() }));
         NOBODY.clone()
     }
 
     /// Creates a caller of this name, with these scopes and groups: to explain its permissions.
-    pub fn hypothetical(name: &str, scopes: Vec<String>, groups: Vec<String>) -> Self {
+    pub(crate) fn hypothetical(name: &str, scopes: Vec<String>, groups: Vec<String>) -> Self {
         let parts: Vec<String> = name.split(AND).map(|part| part.replace("&&", "&")).collect();
         let kind =
             |part: &String| part.split_once(':').map(|(kind, name)| (kind.to_owned(), name.to_owned()));
@@ -67,29 +67,29 @@ impl Caller {
     }
 
     /// Returns true if the client presented no credentials.
-    pub fn is_anonymous(&self) -> bool {
+    pub(crate) fn is_anonymous(&self) -> bool {
         self.0.name == ANONYMOUS
     }
 
     /// Returns the stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID`,
     /// `uri:…`, `dns:…`, `cn:…` or `anonymous`; several with ` & ` between them, so that a caller
     /// with several credentials shares nothing with one that has only one of them.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.0.name
     }
 
     /// Returns the whole name and, if the client authenticated with several, each by itself.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.name()).chain(self.0.parts.iter().map(String::as_str))
     }
 
     /// Returns the scopes of its token, with those that they include.
-    pub fn scopes(&self) -> &[String] {
+    pub(crate) fn scopes(&self) -> &[String] {
         &self.0.scopes
     }
 
     /// Returns the groups that its token names.
-    pub fn groups(&self) -> &[String] {
+    pub(crate) fn groups(&self) -> &[String] {
         &self.0.groups
     }
 
@@ -99,12 +99,12 @@ impl Caller {
     }
 
     /// Returns the SANs of its certificate.
-    pub fn certificate(&self) -> &[String] {
+    pub(crate) fn certificate(&self) -> &[String] {
         &self.0.certificate
     }
 
     /// Returns true if it presented a token.
-    pub fn has_token(&self) -> bool {
+    pub(crate) fn has_token(&self) -> bool {
         self.0.has_token
     }
 

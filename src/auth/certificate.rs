@@ -32,7 +32,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The authorities and revocation lists that a listener trusts at one time; none of them ever
 /// changes.
-pub struct TrustAnchors {
+pub(crate) struct TrustAnchors {
     number: u64,
     /// `None`: no authority is trusted.
     verifier: Option<Arc<ChainVerifier>>,
@@ -41,7 +41,7 @@ pub struct TrustAnchors {
 }
 
 /// The current trust of a listener. Shared with its connections.
-pub struct TrustHandle {
+pub(crate) struct TrustHandle {
     current: ArcSwap<TrustAnchors>,
     changes: watch::Sender<u64>,
 }
@@ -49,20 +49,20 @@ pub struct TrustHandle {
 impl TrustHandle {
     /// Creates the trust in certificates that `verifier` accepts; it is verified again after each
     /// of `ends`.
-    pub fn new(verifier: Arc<ChainVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
+    pub(crate) fn new(verifier: Arc<ChainVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
         let current = ArcSwap::from_pointee(TrustAnchors { number: 0, verifier: Some(verifier), ends });
         Arc::new(Self { current, changes: watch::Sender::new(0) })
     }
 
     /// Replaces the trust, for open connections also; without a verifier no certificate is trusted.
-    pub fn replace(&self, verifier: Option<Arc<ChainVerifier>>, ends: Vec<SystemTime>) {
+    pub(crate) fn replace(&self, verifier: Option<Arc<ChainVerifier>>, ends: Vec<SystemTime>) {
         let number = self.current.load().number + 1;
         self.current.store(Arc::new(TrustAnchors { number, verifier, ends }));
         self.changes.send_replace(number);
     }
 
     /// Returns the current trust.
-    pub fn current(&self) -> Arc<TrustAnchors> {
+    pub(crate) fn current(&self) -> Arc<TrustAnchors> {
         self.current.load_full()
     }
 }
@@ -109,7 +109,7 @@ impl ClientCertificate {
     /// # Errors
     ///
     /// [`UnreadableCertificate`]; such a client must not be taken for one without a certificate.
-    pub fn read(
+    pub(crate) fn read(
         chain: &[CertificateDer<'static>],
         trust: &Arc<TrustHandle>,
         verified: &TrustAnchors,
@@ -223,11 +223,11 @@ impl fmt::Debug for ClientCertificate {
 
 /// The facts of a TLS handshake about the client. Attached to its connection, as the extension of
 /// Pingora's digest.
-pub struct ClientTlsInfo {
+pub(crate) struct ClientTlsInfo {
     /// Its certificate, if it presented one.
-    pub certificate: Option<Arc<ClientCertificate>>,
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
     /// True if a client that asks for this host gets the same server certificates as this one did.
-    pub is_for: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    pub(crate) is_for: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
 fn parse_all<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<X509Certificate<'a>>, UnreadableCertificate> {
@@ -320,11 +320,11 @@ fn push_hex(byte: u8, text: &mut String) {
 /// The error of a client certificate that cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client certificate cannot be read")]
-pub struct UnreadableCertificate;
+pub(crate) struct UnreadableCertificate;
 
 /// Verifies client certificates. Wraps the verifier of rustls with the checks of this module.
 #[derive(Debug)]
-pub struct ChainVerifier {
+pub(crate) struct ChainVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     /// The constraints of the trusted authorities that have some, by subject.
     root_constraints: HashMap<Vec<u8>, Vec<DnsConstraints>>,
@@ -336,7 +336,7 @@ impl ChainVerifier {
     /// # Errors
     ///
     /// [`UnreadableCertificate`], if a root cannot be read.
-    pub fn new(
+    pub(crate) fn new(
         inner: Arc<dyn ClientCertVerifier>,
         roots: &[CertificateDer<'_>],
     ) -> Result<Self, UnreadableCertificate> {

@@ -23,7 +23,7 @@ const MAX_REFUSED: usize = 65_536;
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts failed attempts by address.
-pub struct FailureLimiter {
+pub(crate) struct FailureLimiter {
     rate: Option<DefaultKeyedRateLimiter<IpAddr>>,
     refused_until: Mutex<HashMap<IpAddr, Instant>>,
     clock: DefaultClock,
@@ -31,7 +31,7 @@ pub struct FailureLimiter {
 
 impl FailureLimiter {
     /// Allows each address this many failures in a second; 0 is any number.
-    pub fn new(failures: usize) -> Self {
+    pub(crate) fn new(failures: usize) -> Self {
         let failures = NonZeroU32::new(u32::try_from(failures).unwrap_or(u32::MAX));
         let quota = |rate: NonZeroU32| {
             Quota::per_second(rate)
@@ -49,7 +49,7 @@ impl FailureLimiter {
     /// # Errors
     ///
     /// The time until it may.
-    pub fn check(&self, address: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn check(&self, address: Option<IpAddr>, now: Instant) -> Result<(), Duration> {
         let Some(address) = address.filter(|_| self.rate.is_some()) else { return Ok(()) };
         let mut refused_until = self.refused_until();
         match refused_until.get(&address) {
@@ -63,7 +63,7 @@ impl FailureLimiter {
     }
 
     /// Counts a failed attempt from an address.
-    pub fn record(&self, address: Option<IpAddr>, now: Instant) {
+    pub(crate) fn record(&self, address: Option<IpAddr>, now: Instant) {
         let (Some(address), Some(rate)) = (address, &self.rate) else { return };
         if let Err(wait) = rate.check_key(&address) {
             let wait = wait.wait_time_from(self.clock.now()).max(MIN_PAUSE);
@@ -76,7 +76,7 @@ impl FailureLimiter {
     }
 
     /// Forgets the addresses that have stopped.
-    pub fn sweep(&self, now: Instant) {
+    pub(crate) fn sweep(&self, now: Instant) {
         if let Some(rate) = &self.rate {
             rate.retain_recent();
             rate.shrink_to_fit();
@@ -91,7 +91,7 @@ impl FailureLimiter {
 
 /// Returns the address that stands for a client: of IPv6 its network of 64 bits, as a client with
 /// one address there can use all of them.
-pub fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),

@@ -22,13 +22,13 @@ use serde_json::{Map, Value};
 use crate::config::key_algorithms;
 
 /// The algorithms for cards, as text for messages.
-pub const ALGORITHMS: &str = "ES256, ES384, EdDSA, RS256 or PS256";
+pub(crate) const ALGORITHMS: &str = "ES256, ES384, EdDSA, RS256 or PS256";
 /// The maximum number of keys that are read of an issuer's set.
 const MAX_KEYS: usize = 64;
 
 /// Public keys by their ids.
 #[derive(Clone, Default)]
-pub struct KeySet(Vec<VerificationKey>);
+pub(crate) struct KeySet(Vec<VerificationKey>);
 
 #[derive(Clone)]
 struct VerificationKey {
@@ -39,7 +39,7 @@ struct VerificationKey {
 
 /// The reason for which a signature is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignatureError {
+pub(crate) enum SignatureError {
     /// Its algorithm is not accepted at all.
     Algorithm,
     /// No key has its id.
@@ -63,7 +63,7 @@ impl KeySet {
     /// # Errors
     ///
     /// The first key that cannot be used, and the reason.
-    pub fn new(set: &JwkSet) -> Result<Self, String> {
+    pub(crate) fn new(set: &JwkSet) -> Result<Self, String> {
         let keys = set.keys.iter().enumerate();
         let key = |(at, jwk)| VerificationKey::new(jwk).map_err(|problem| format!("keys[{at}] {problem}"));
         keys.map(key).collect::<Result<_, _>>().map(Self)
@@ -105,7 +105,7 @@ impl KeySet {
     /// # Errors
     ///
     /// [`SignatureError`] names the reason.
-    pub fn verify(
+    pub(crate) fn verify(
         &self,
         id: &str,
         algorithm: &str,

@@ -14,21 +14,20 @@ mod rules;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
-pub use caller::Caller;
-pub use certificate::{ChainVerifier, UnreadableCertificate};
-pub use certificate::{ClientCertificate, ClientTlsInfo, TrustAnchors, TrustHandle};
-pub use failures::{FailureLimiter, network};
-pub use inbound::{
-    AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, PresentedCredentials, ServedProtocol,
+pub(crate) use caller::Caller;
+pub use certificate::ClientCertificate;
+pub(crate) use certificate::{ChainVerifier, ClientTlsInfo, TrustAnchors, TrustHandle};
+pub(crate) use failures::{FailureLimiter, network};
+pub use inbound::AuthProblem;
+pub(crate) use inbound::{
+    Authenticator, CertificateFacts, Denied, Endpoint, PresentedCredentials, ServedProtocol,
 };
 use jwks::SignedMessage;
-pub use jwks::{ALGORITHMS, KeySet, SignatureError};
-pub use outbound::{
-    AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, RequestCredentials, SubjectToken,
-    TlsIdentity, TokenUnavailable,
-};
+pub(crate) use jwks::{ALGORITHMS, KeySet, SignatureError};
+pub use outbound::SubjectToken;
+pub(crate) use outbound::{AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, TokenUnavailable};
 pub(crate) use rules::matches as fits_pattern;
-pub use rules::{Action, PolicyDecision, Rules};
+pub(crate) use rules::{Action, PolicyDecision, Rules};
 
 /// The characters of a member of a query or a form that are encoded (RFC 3986 §2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

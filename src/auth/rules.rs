@@ -9,20 +9,20 @@ use crate::config::Rule;
 
 /// An action of a caller. Methods that name no agent leave the other fields empty.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Action<'a> {
+pub(crate) struct Action<'a> {
     /// The method: of MCP, or of A2A by its name in 1.0.
-    pub method: &'a str,
+    pub(crate) method: &'a str,
     /// The agent of the action.
-    pub agent: Option<&'a str>,
+    pub(crate) agent: Option<&'a str>,
     /// The id of the skill and the name of its tool, if one is called or listed.
-    pub tool: Option<(&'a str, &'a str)>,
+    pub(crate) tool: Option<(&'a str, &'a str)>,
     /// The URI, if a resource is read, listed or subscribed to.
-    pub resource: Option<&'a str>,
+    pub(crate) resource: Option<&'a str>,
 }
 
 /// The decision of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyDecision<'a> {
+pub(crate) enum PolicyDecision<'a> {
     /// Allowed by this rule; `None`: there are no rules.
     Allowed(Option<&'a str>),
     /// Denied by this rule; `None`: no rule allows it.
@@ -33,39 +33,39 @@ pub enum PolicyDecision<'a> {
 
 impl PolicyDecision<'_> {
     /// Returns true if the action is allowed.
-    pub fn is_allowed(&self) -> bool {
+    pub(crate) fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 }
 
 /// The rules of the configuration.
 #[derive(Debug, Clone, Default)]
-pub struct Rules(Vec<Rule>);
+pub(crate) struct Rules(Vec<Rule>);
 
 impl Rules {
     /// Creates the rules, in this order.
-    pub fn new(rules: Vec<Rule>) -> Self {
+    pub(crate) fn new(rules: Vec<Rule>) -> Self {
         Self(rules)
     }
 
     /// Returns true if every caller may do everything.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns every scope that a rule requires.
-    pub fn scopes(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn scopes(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|rule| rule.scopes.iter().map(String::as_str))
     }
 
     /// Evaluates the rules for an action of a caller.
-    pub fn evaluate(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
+    pub(crate) fn evaluate(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         self.decide(caller, |rule| is_about(rule, wanted))
     }
 
     /// Evaluates the rules for the one tool of an agent with these skills. The tool names none of
     /// them, so that the agent picks one: a rule that denies any of them denies the tool.
-    pub fn judge_any<'s>(
+    pub(crate) fn judge_any<'s>(
         &self,
         caller: &Caller,
         wanted: &Action<'_>,
@@ -79,13 +79,13 @@ impl Rules {
 
     /// Evaluates the rules for a method on an agent as a whole, with any skill: a rule that allows
     /// some of its tools does not allow that, and one that denies any of them does deny it.
-    pub fn evaluate_any(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
+    pub(crate) fn evaluate_any(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
         self.decide(caller, |rule| is_whole(rule, method, agent))
     }
 
     /// Evaluates the rules for a tool that any skill of an agent may serve: they must allow the
     /// tool, and the method on the agent as a whole.
-    pub fn judge_skilless(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
+    pub(crate) fn judge_skilless(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         match (self.evaluate(caller, wanted), wanted.agent) {
             (PolicyDecision::Allowed(_), Some(agent)) => self.evaluate_any(caller, wanted.method, agent),
             (verdict, _) => verdict,
@@ -94,7 +94,7 @@ impl Rules {
 
     /// Evaluates the rules for a method on an agent as a whole that the gateway does not know: only
     /// a rule that names it, or the beginning of its name, allows it.
-    pub fn evaluate_agent(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
+    pub(crate) fn evaluate_agent(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
         if self.0.is_empty() {
             return PolicyDecision::Refused(None);
         }
@@ -132,7 +132,7 @@ impl Rules {
 
     /// Returns true if a caller may do anything at all with an agent: otherwise the agent is
     /// invisible.
-    pub fn sees(&self, caller: &Caller, agent: &str) -> bool {
+    pub(crate) fn sees(&self, caller: &Caller, agent: &str) -> bool {
         if self.0.is_empty() {
             return true;
         }
@@ -149,7 +149,7 @@ impl Rules {
     }
 
     /// Returns true if a caller may do this.
-    pub fn allow(&self, caller: &Caller, wanted: &Action<'_>) -> bool {
+    pub(crate) fn allow(&self, caller: &Caller, wanted: &Action<'_>) -> bool {
         self.evaluate(caller, wanted).is_allowed()
     }
 }

@@ -7,15 +7,16 @@ macro_rules! labels {
     ($(#[$about:meta])* $set:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $set { $($(#[$doc])* $variant,)+ }
+        pub(crate) enum $set { $($(#[$doc])* $variant,)+ }
 
         impl $set {
             /// All of them, in the order of their declaration.
-            pub const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
+            #[allow(dead_code, reason = "only some sets are resolved before they are counted")]
+            pub(crate) const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
             /// Returns the text of the label.
             #[must_use]
-            pub const fn label(self) -> &'static str {
+            pub(crate) const fn label(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
         }
@@ -115,7 +116,7 @@ labels! {
 impl Method {
     /// Returns the label of an MCP method as a client wrote it.
     #[must_use]
-    pub fn of(method: &str) -> Self {
+    pub(crate) fn of(method: &str) -> Self {
         match method {
             "initialize" => Self::Initialize,
             "notifications/initialized" => Self::Initialized,

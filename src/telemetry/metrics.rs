@@ -90,11 +90,11 @@ pub struct Metrics {
     balance: LoadBalancerMetrics,
     credentials: CredentialMetrics,
     /// The metrics of addresses that are not called.
-    pub outbound: OutboundMetrics,
+    pub(crate) outbound: OutboundMetrics,
     /// The metrics of tasks.
-    pub tasks: TaskMetrics,
+    pub(crate) tasks: TaskMetrics,
     /// The metrics of TLS towards clients.
-    pub tls: TlsMetrics,
+    pub(crate) tls: TlsMetrics,
 }
 
 impl Metrics {
@@ -153,7 +153,7 @@ impl Metrics {
 
     /// Returns the metrics of one configured agent, resolved. Keep it as long as the agent.
     #[must_use]
-    pub fn agent(self: &Arc<Self>, name: &str) -> Arc<AgentMetrics> {
+    pub(crate) fn agent(self: &Arc<Self>, name: &str) -> Arc<AgentMetrics> {
         Arc::new(AgentMetrics {
             gateway_time: self.duration.with_label_values(&[name, "gateway"]),
             agent_time: self.duration.with_label_values(&[name, "agent"]),
@@ -167,7 +167,7 @@ impl Metrics {
 
     /// Returns the metrics of requests that no agent serves.
     #[must_use]
-    pub fn no_agent(self: &Arc<Self>) -> Arc<AgentMetrics> {
+    pub(crate) fn no_agent(self: &Arc<Self>) -> Arc<AgentMetrics> {
         self.agent(NO_AGENT)
     }
 
@@ -178,7 +178,7 @@ impl Metrics {
     }
 
     /// Counts a request that was rejected before any agent was contacted.
-    pub fn refused(&self, reason: Refusal) {
+    pub(crate) fn refused(&self, reason: Refusal) {
         if let Some(counter) = self.refused.get(reason as usize) {
             counter.inc();
         }
@@ -190,7 +190,7 @@ impl Metrics {
     }
 
     /// Counts a push notification.
-    pub fn record_push(&self, outcome: Push) {
+    pub(crate) fn record_push(&self, outcome: Push) {
         if let Some(counter) = self.pushes.get(outcome as usize) {
             counter.inc();
         }
@@ -202,7 +202,7 @@ impl Metrics {
     }
 
     /// Counts an exchange as running in the background until the guard is dropped.
-    pub fn in_background(&self) -> GaugeGuard {
+    pub(crate) fn in_background(&self) -> GaugeGuard {
         GaugeGuard::new([Some(&self.background), None])
     }
 
@@ -226,7 +226,7 @@ impl Metrics {
 const SERIES: usize = Method::ALL.len() * Outcome::ALL.len();
 
 /// The metrics of one agent.
-pub struct AgentMetrics {
+pub(crate) struct AgentMetrics {
     pub(super) all: Arc<Metrics>,
     pub(super) name: String,
     /// By method, then outcome; created when first counted, so that unused labels take no series.
@@ -239,7 +239,7 @@ pub struct AgentMetrics {
 
 impl AgentMetrics {
     /// Counts a completed request.
-    pub fn request(&self, method: Method, outcome: Outcome) {
+    pub(crate) fn request(&self, method: Method, outcome: Outcome) {
         if let Some(counter) = self.requests.get(method as usize * Outcome::ALL.len() + outcome as usize) {
             counter
                 .get_or_init(|| {
@@ -250,7 +250,7 @@ impl AgentMetrics {
     }
 
     /// Records the latency of a request: all of it, and the part spent waiting for the agent.
-    pub fn observe_latency(&self, whole: Duration, agent: Option<Duration>) {
+    pub(crate) fn observe_latency(&self, whole: Duration, agent: Option<Duration>) {
         self.gateway_time.observe(whole.saturating_sub(agent.unwrap_or_default()).as_secs_f64());
         if let Some(agent) = agent {
             self.agent_time.observe(agent.as_secs_f64());
@@ -258,45 +258,45 @@ impl AgentMetrics {
     }
 
     /// Counts an event stream as open until the guard is dropped.
-    pub fn stream(&self) -> GaugeGuard {
+    pub(crate) fn stream(&self) -> GaugeGuard {
         GaugeGuard::new([Some(&self.open_streams), Some(&self.all.all_streams)])
     }
 
     /// Counts translated events.
-    pub fn events(&self, count: u64) {
+    pub(crate) fn events(&self, count: u64) {
         self.events.inc_by(count);
     }
 
     /// Sets the `up` gauge: true if the agent can be used.
-    pub fn up(&self, up: bool) {
+    pub(crate) fn up(&self, up: bool) {
         self.all.agent_up.with_label_values(&[&self.name]).set(i64::from(up));
     }
 
     /// Counts a fetch of the agent's card.
-    pub fn card_refresh(&self, outcome: Refresh) {
+    pub(crate) fn card_refresh(&self, outcome: Refresh) {
         self.all.card_refreshes.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
     }
 
     /// Counts a failed HTTP exchange, by the transport's label for the kind (a closed set, never a
     /// peer's text).
-    pub fn transport_error(&self, kind: &'static str) {
+    pub(crate) fn transport_error(&self, kind: &'static str) {
         self.all.transport_errors.with_label_values(&[self.name.as_str(), kind]).inc();
     }
 
     /// Counts a task that must be polled, because its stream broke off.
-    pub fn reattached(&self) {
+    pub(crate) fn reattached(&self) {
         self.all.tasks.reattached(&self.name);
     }
 
     /// Counts a task that does not change any more although it has not ended.
-    pub fn stalled(&self) {
+    pub(crate) fn stalled(&self) {
         self.all.tasks.stalled(&self.name);
     }
 }
 
 /// A gauge that is raised until this is dropped.
 #[must_use = "it is counted until this is dropped"]
-pub struct GaugeGuard([Option<IntGauge>; 2]);
+pub(crate) struct GaugeGuard([Option<IntGauge>; 2]);
 
 impl GaugeGuard {
     fn new(gauges: [Option<&IntGauge>; 2]) -> Self {
@@ -321,24 +321,24 @@ pub(super) fn register<C: Collector + Clone + 'static>(
 
 /// The numbers of tasks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TaskCounts {
+pub(crate) struct TaskCounts {
     /// Tasks in the map.
-    pub tasks: usize,
+    pub(crate) tasks: usize,
     /// The approximate number of bytes that they take there.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// Tasks that are polled in turn.
-    pub polled: usize,
+    pub(crate) polled: usize,
     /// Evicted for others since the previous counts.
-    pub evicted: u64,
+    pub(crate) evicted: u64,
     /// Transactions of the store that failed, since the start.
-    pub store_failures: u64,
+    pub(crate) store_failures: u64,
     /// True if the store's disk accepts no writes now.
-    pub is_store_failing: bool,
+    pub(crate) is_store_failing: bool,
 }
 
 /// The metrics of tasks.
 #[derive(Debug)]
-pub struct TaskMetrics {
+pub(crate) struct TaskMetrics {
     tasks: IntGauge,
     bytes: IntGauge,
     polled: IntGauge,
@@ -387,7 +387,7 @@ impl TaskMetrics {
     }
 
     /// Sets the gauges of tasks.
-    pub fn set(&self, census: TaskCounts) {
+    pub(crate) fn set(&self, census: TaskCounts) {
         let shown = |count| i64::try_from(count).unwrap_or(i64::MAX);
         self.tasks.set(shown(census.tasks));
         self.bytes.set(shown(census.bytes));
@@ -398,14 +398,14 @@ impl TaskMetrics {
     }
 
     /// Counts a question that was sent to a client.
-    pub fn asked(&self, form: Asked) {
+    pub(crate) fn asked(&self, form: Asked) {
         if let Some(counter) = self.asked.get(form as usize) {
             counter.inc();
         }
     }
 
     /// Counts an answer that is sent to the agent.
-    pub fn answered(&self) {
+    pub(crate) fn answered(&self) {
         self.answers.inc();
     }
 
@@ -433,21 +433,21 @@ struct LoadBalancerMetrics {
 }
 
 /// The metrics of one endpoint.
-pub struct EndpointMetrics {
+pub(crate) struct EndpointMetrics {
     /// 1; 0 while its breaker is open.
-    pub up: IntGauge,
+    pub(crate) up: IntGauge,
     /// Requests sent to it.
-    pub requests: IntCounter,
+    pub(crate) requests: IntCounter,
     /// Requests that failed in a way that counts against it.
-    pub failures: IntCounter,
+    pub(crate) failures: IntCounter,
     /// The number of times its breaker opened.
-    pub ejections: IntCounter,
+    pub(crate) ejections: IntCounter,
     /// Requests that probe if it is back.
-    pub probes: IntCounter,
+    pub(crate) probes: IntCounter,
 }
 
 /// The metrics of the calls that wait for one agent.
-pub struct QueueMetrics {
+pub(crate) struct QueueMetrics {
     queued: IntGauge,
     waits: Histogram,
 }
@@ -487,7 +487,7 @@ impl LoadBalancerMetrics {
 impl AgentMetrics {
     /// Returns the metrics of one of its endpoints, resolved.
     #[must_use]
-    pub fn endpoint(&self, endpoint: &str) -> EndpointMetrics {
+    pub(crate) fn endpoint(&self, endpoint: &str) -> EndpointMetrics {
         let (all, labels) = (&self.all.balance, [self.name.as_str(), endpoint]);
         let up = all.up.with_label_values(&labels);
         up.set(1);
@@ -502,7 +502,7 @@ impl AgentMetrics {
 
     /// Returns the metrics of the calls that wait for it, resolved.
     #[must_use]
-    pub fn queue(&self) -> QueueMetrics {
+    pub(crate) fn queue(&self) -> QueueMetrics {
         let (all, labels) = (&self.all.balance, [self.name.as_str()]);
         QueueMetrics {
             queued: all.queued.with_label_values(&labels),
@@ -513,12 +513,12 @@ impl AgentMetrics {
 
 impl QueueMetrics {
     /// Counts a call that waits.
-    pub fn enter(&self) {
+    pub(crate) fn enter(&self) {
         self.queued.inc();
     }
 
     /// Counts that it waits no longer.
-    pub fn leave(&self, waited: Duration) {
+    pub(crate) fn leave(&self, waited: Duration) {
         self.queued.dec();
         self.waits.observe(waited.as_secs_f64());
     }
@@ -550,19 +550,19 @@ impl CredentialMetrics {
 
 impl AgentMetrics {
     /// Counts the outcome of a token.
-    pub fn token(&self, outcome: Token) {
+    pub(crate) fn token(&self, outcome: Token) {
         self.all.credentials.tokens.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
     }
 
     /// Counts a change of a file that holds credentials.
-    pub fn reload(&self, outcome: Reload) {
+    pub(crate) fn reload(&self, outcome: Reload) {
         self.all.credentials.reloads.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
     }
 }
 
 /// The metrics of refused addresses. Clones count together.
 #[derive(Debug, Clone)]
-pub struct OutboundMetrics {
+pub(crate) struct OutboundMetrics {
     refused: IntCounterVec,
 }
 
@@ -576,23 +576,23 @@ impl OutboundMetrics {
     }
 
     /// Counts a refused address. The reason is a label of the gateway's own, never a peer's text.
-    pub fn refused(&self, reason: &'static str) {
+    pub(crate) fn refused(&self, reason: &'static str) {
         self.refused.with_label_values(&[reason]).inc();
     }
 }
 
 /// The metrics of TLS of one gateway.
-pub struct TlsMetrics {
+pub(crate) struct TlsMetrics {
     handshakes: IntCounterVec,
     reloads: IntCounterVec,
     ends: IntGaugeVec,
 }
 
 /// An expiry: its kind, its name, and its time in seconds since 1970.
-pub type Expiry = (&'static str, String, i64);
+pub(crate) type Expiry = (&'static str, String, i64);
 
 /// The metrics of one listener, resolved.
-pub struct ListenerMetrics {
+pub(crate) struct ListenerMetrics {
     listener: String,
     handshakes: [IntCounter; Handshake::ALL.len()],
     reloads: [IntCounter; Reload::ALL.len()],
@@ -617,7 +617,7 @@ impl TlsMetrics {
 
     /// Returns the metrics of the listener at this address. Keep it as long as the listener.
     #[must_use]
-    pub fn listener(&self, address: &str) -> Arc<ListenerMetrics> {
+    pub(crate) fn listener(&self, address: &str) -> Arc<ListenerMetrics> {
         Arc::new(ListenerMetrics {
             listener: address.to_owned(),
             handshakes: Handshake::ALL
@@ -631,21 +631,21 @@ impl TlsMetrics {
 
 impl ListenerMetrics {
     /// Counts a handshake.
-    pub fn handshake(&self, outcome: Handshake) {
+    pub(crate) fn handshake(&self, outcome: Handshake) {
         if let Some(counter) = self.handshakes.get(outcome as usize) {
             counter.inc();
         }
     }
 
     /// Counts a reload of the files.
-    pub fn reload(&self, outcome: Reload) {
+    pub(crate) fn reload(&self, outcome: Reload) {
         if let Some(counter) = self.reloads.get(outcome as usize) {
             counter.inc();
         }
     }
 
     /// Sets the expiries of all that the listener uses, and removes those of the past.
-    pub fn set_expiries(&self, ends: Vec<Expiry>) {
+    pub(crate) fn set_expiries(&self, ends: Vec<Expiry>) {
         let mut shown = lock(&self.shown);
         for (kind, name, _) in shown.iter() {
             // Fails only for a name that existed twice.

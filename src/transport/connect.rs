@@ -119,7 +119,7 @@ fn not_connected(error: io::Error) -> TransportError {
 ///
 /// [`TransportError::Refused`] if it may not, [`TransportError::BadUri`] or
 /// [`TransportError::Resolve`] if that is unknown.
-pub async fn filter_addresses(uri: &Uri, policy: &AddressPolicy) -> Result<(), TransportError> {
+pub(crate) async fn filter_addresses(uri: &Uri, policy: &AddressPolicy) -> Result<(), TransportError> {
     let (host, port) = host_of(uri)?;
     let found = addresses(&host, port, policy).await?;
     if found.is_empty() { Err(TransportError::BadUri("the name has no address")) } else { Ok(()) }
@@ -130,7 +130,7 @@ pub async fn filter_addresses(uri: &Uri, policy: &AddressPolicy) -> Result<(), T
 /// # Errors
 ///
 /// [`TransportError::BadUri`] if it is none that would be called.
-pub fn host_of(uri: &Uri) -> Result<(Host, u16), TransportError> {
+pub(crate) fn host_of(uri: &Uri) -> Result<(Host, u16), TransportError> {
     let port = match uri.scheme_str() {
         Some("https") => 443,
         Some("http") => 80,
@@ -212,21 +212,21 @@ const KEPT: u64 = 64;
 
 /// The limit of open files of the process, and its shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileDescriptorBudget {
+pub(crate) struct FileDescriptorBudget {
     /// The limit; a descriptor's number is below it.
-    pub limit: u64,
+    pub(crate) limit: u64,
 }
 
 impl FileDescriptorBudget {
     /// Returns the limit of the process (`RLIMIT_NOFILE`) as it is now.
     #[must_use]
-    pub fn of_process() -> Self {
+    pub(crate) fn of_process() -> Self {
         Self { limit: getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft) }
     }
 
     /// Returns the same, after the limit was raised as far as the process itself may.
     #[must_use]
-    pub fn raised() -> Self {
+    pub(crate) fn raised() -> Self {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, u64::MAX));
         if soft < hard
             && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
@@ -238,14 +238,14 @@ impl FileDescriptorBudget {
 
     /// Returns the number at which connections to agents end.
     #[must_use]
-    pub fn for_agents(self) -> RawFd {
+    pub(crate) fn for_agents(self) -> RawFd {
         number(self.limit - (self.limit / 4).min(KEPT))
     }
 
     /// Returns the number at which connections of clients end: a quarter is left for what their
     /// calls need.
     #[must_use]
-    pub fn for_clients(self) -> RawFd {
+    pub(crate) fn for_clients(self) -> RawFd {
         number(self.limit - (self.limit / 4).min(KEPT) - self.limit / 4)
     }
 }

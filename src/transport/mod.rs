@@ -27,13 +27,16 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use address_policy::{AddressClass, AddressPolicy};
-pub use connect::FileDescriptorBudget;
-pub use connect::{filter_addresses, host_of};
+pub(crate) use connect::FileDescriptorBudget;
+pub(crate) use connect::{filter_addresses, host_of};
 pub use error::{DeliveryState, TransportError};
-pub use response::BodyPieces;
+pub(crate) use response::BodyPieces;
 pub use response::Response;
+#[cfg(test)]
+pub(crate) use tls_config::ChainTooLarge;
 pub(crate) use tls_config::forward_signature_methods;
-pub use tls_config::{ChainTooLarge, TlsConfigError, client_config, verify_bounded};
+pub(crate) use tls_config::verify_bounded;
+pub use tls_config::{TlsConfigError, client_config};
 pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
 use connect::NewConnection;
@@ -112,7 +115,7 @@ impl HttpClient {
 
     /// Counts the addresses that are not called (see [`AddressPolicy`]) there. Only the first call
     /// counts.
-    pub fn count_refusals(&self, refusals: OutboundMetrics) {
+    pub(crate) fn count_refusals(&self, refusals: OutboundMetrics) {
         self.shared.refusals.get_or_init(|| refusals);
     }
 

@@ -353,7 +353,7 @@ const BYTES_PER_PIECE: usize = 64;
 
 /// The chunks of one body so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct BodyPieces {
+pub(crate) struct BodyPieces {
     count: usize,
     bytes: usize,
 }
@@ -361,7 +361,7 @@ pub struct BodyPieces {
 impl BodyPieces {
     /// Counts a chunk of this many bytes. Returns false once there are too many.
     #[must_use]
-    pub fn add(&mut self, bytes: usize) -> bool {
+    pub(crate) fn add(&mut self, bytes: usize) -> bool {
         self.count = self.count.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
         self.count <= FREE_PIECES.saturating_add(self.bytes / BYTES_PER_PIECE)
@@ -369,7 +369,7 @@ impl BodyPieces {
 
     /// Returns the bytes of all chunks.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

@@ -107,7 +107,7 @@ const MAX_CHAIN_BYTES: usize = 16 * 1024;
 /// The error of a chain that is beyond one of the bounds.
 #[derive(Debug, thiserror::Error)]
 #[error("the certificate chain is too large")]
-pub struct ChainTooLarge;
+pub(crate) struct ChainTooLarge;
 
 impl ChainTooLarge {
     fn into_error(self) -> Error {
@@ -121,7 +121,7 @@ impl ChainTooLarge {
 /// # Errors
 ///
 /// That of `verify`, or [`ChainTooLarge`] before it is called.
-pub fn verify_bounded<T>(
+pub(crate) fn verify_bounded<T>(
     end_entity: &CertificateDer<'_>,
     intermediates: &[CertificateDer<'_>],
     verify: impl FnOnce(&[CertificateDer<'_>]) -> Result<T, Error>,

@@ -10,15 +10,15 @@ use crate::config::{CertificateName, check_spiffe_id, is_spiffe_uri};
 
 /// The facts of a verified certificate about its owner.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct CertificateFacts<'a> {
+pub(crate) struct CertificateFacts<'a> {
     /// URI SANs, as written.
-    pub uris: &'a [String],
+    pub(crate) uris: &'a [String],
     /// DNS SANs, in lower case.
-    pub dns_names: &'a [String],
+    pub(crate) dns_names: &'a [String],
     /// The common name of the subject.
-    pub common_name: Option<&'a str>,
+    pub(crate) common_name: Option<&'a str>,
     /// Its SHA-256.
-    pub thumbprint: [u8; 32],
+    pub(crate) thumbprint: [u8; 32],
 }
 
 /// The field that names the caller.

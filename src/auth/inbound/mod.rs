@@ -23,35 +23,35 @@ use super::Caller;
 use crate::auth::caller::Identity;
 use crate::config::{AllowList, ApiKeys, Auth, Mechanism, Require, RequireRule};
 use crate::transport::{HttpClient, TlsConfigError};
-pub use certificate_identity::CertificateFacts;
+pub(crate) use certificate_identity::CertificateFacts;
 
 /// The credentials of a request.
 #[derive(Debug, Default)]
-pub struct PresentedCredentials<'a> {
+pub(crate) struct PresentedCredentials<'a> {
     /// The facts of the client certificate, if there is one. It has been verified.
-    pub certificate: Option<CertificateFacts<'a>>,
+    pub(crate) certificate: Option<CertificateFacts<'a>>,
     /// The value of the header for API keys.
-    pub api_key: Option<&'a [u8]>,
+    pub(crate) api_key: Option<&'a [u8]>,
     /// The text after `Bearer` in `Authorization`.
-    pub bearer: Option<&'a str>,
+    pub(crate) bearer: Option<&'a str>,
     /// The endpoint of the request.
-    pub endpoint: Endpoint<'a>,
+    pub(crate) endpoint: Endpoint<'a>,
     /// True if an uncached token may be verified at a cost. Else it is rejected.
-    pub may_cost: bool,
+    pub(crate) may_cost: bool,
 }
 
 /// The endpoint of a request: a token may be for it alone.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Endpoint<'a> {
+pub(crate) struct Endpoint<'a> {
     /// The protocol of the endpoint.
-    pub service: ServedProtocol,
+    pub(crate) service: ServedProtocol,
     /// The agent; `None`: all of them.
-    pub agent: Option<&'a str>,
+    pub(crate) agent: Option<&'a str>,
 }
 
 /// A protocol that the gateway serves to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ServedProtocol {
+pub(crate) enum ServedProtocol {
     /// For MCP clients.
     #[default]
     Mcp,
@@ -61,7 +61,7 @@ pub enum ServedProtocol {
 
 impl ServedProtocol {
     /// Returns the path of the endpoint for all agents; those of single agents begin with it.
-    pub fn path(self) -> &'static str {
+    pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Mcp => "/mcp",
             Self::A2a => "/a2a",
@@ -71,7 +71,7 @@ impl ServedProtocol {
 
 /// The reason for which authentication failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denied {
+pub(crate) enum Denied {
     /// Required credentials are missing.
     Missing,
     /// Presented credentials are invalid. The reason is not given: that would help an attacker.
@@ -95,7 +95,7 @@ pub enum AuthProblem {
 
 /// The authenticator of callers. Clones share everything.
 #[derive(Clone)]
-pub struct Authenticator {
+pub(crate) struct Authenticator {
     inner: Arc<AuthenticatorInner>,
 }
 
@@ -120,7 +120,7 @@ impl Authenticator {
     /// # Errors
     ///
     /// [`AuthProblem`] names the setting that cannot be used.
-    pub fn new(
+    pub(crate) fn new(
         auth: &Auth,
         public_url: Option<&str>,
         client: HttpClient,
@@ -136,7 +136,7 @@ impl Authenticator {
     }
 
     /// Returns the header that carries API keys, if there are any.
-    pub fn key_header(&self) -> Option<&HeaderName> {
+    pub(crate) fn key_header(&self) -> Option<&HeaderName> {
         self.inner.keys.as_ref().map(ApiKeyIndex::header)
     }
 
@@ -147,7 +147,7 @@ impl Authenticator {
     /// # Errors
     ///
     /// [`Denied`].
-    pub async fn authenticate(
+    pub(crate) async fn authenticate(
         &self,
         require: &Require,
         shown: &PresentedCredentials<'_>,
@@ -215,7 +215,7 @@ impl Authenticator {
 
     /// Refreshes the keys of issuers, until it is dropped. To be run by the host's background
     /// service.
-    pub async fn keep_fresh(&self) {
+    pub(crate) async fn keep_fresh(&self) {
         self.inner.tokens.keep_fresh().await;
     }
 }

@@ -84,7 +84,7 @@ impl ConfiguredCredentials {
 
 impl Credentials {
     /// Checks the files, and applies changed ones from now on. Blocks. One at a time.
-    pub fn reload_changed(&self) -> ReloadOutcome {
+    pub(crate) fn reload_changed(&self) -> ReloadOutcome {
         // A copy: a card that places its keys meanwhile must not wait for a disk.
         let mut written = self.written().clone();
         let mut watcher = std::mem::take(&mut written.watcher);

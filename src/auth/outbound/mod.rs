@@ -16,8 +16,9 @@ use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-pub use self::request_credentials::RequestCredentials;
-pub use self::tokens::{AccessToken, AgentTokens, SubjectToken, TokenUnavailable};
+pub(crate) use self::request_credentials::RequestCredentials;
+pub use self::tokens::SubjectToken;
+pub(crate) use self::tokens::{AccessToken, AgentTokens, TokenUnavailable};
 use crate::config::{
     Agent, AgentAuth, AgentTls, ApiKeyLocation, Authorization, MethodSettings, Pem, PerMethod,
     ReloadableSecret,
@@ -29,17 +30,17 @@ use crate::transport::{HttpClient, client_config};
 
 /// An API key that a card requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CardKey {
+pub(crate) struct CardKey {
     /// The name of the scheme on the card.
-    pub scheme: String,
+    pub(crate) scheme: String,
     /// The position of the key.
-    pub place: ApiKeyLocation,
+    pub(crate) place: ApiKeyLocation,
     /// The name of the header, of the member of the query, or of the cookie.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 /// The credentials of one agent.
-pub struct Credentials {
+pub(crate) struct Credentials {
     agent: String,
     written: Mutex<ConfiguredCredentials>,
     shown: ArcSwap<RequestCredentials>,
@@ -66,7 +67,7 @@ struct ConfiguredCredentials {
 
 /// The outcome of a check of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReloadOutcome {
+pub(crate) enum ReloadOutcome {
     /// Nothing that new connections would need.
     Same,
     /// A new identity: connections of the old one must not be used again.
@@ -79,7 +80,7 @@ impl Credentials {
     /// # Errors
     ///
     /// The setting that cannot be used, as text with its key; no secret is quoted.
-    pub fn new(agent: &Agent, client: HttpClient, metrics: Arc<AgentMetrics>) -> Result<Self, String> {
+    pub(crate) fn new(agent: &Agent, client: HttpClient, metrics: Arc<AgentMetrics>) -> Result<Self, String> {
         let written = ConfiguredCredentials {
             headers: agent.headers.clone(),
             auth: agent.auth.clone(),
@@ -111,22 +112,22 @@ impl Credentials {
     }
 
     /// Returns the credentials of every request, but for tokens that are fetched.
-    pub fn request_credentials(&self) -> arc_swap::Guard<Arc<RequestCredentials>> {
+    pub(crate) fn request_credentials(&self) -> arc_swap::Guard<Arc<RequestCredentials>> {
         self.shown.load()
     }
 
     /// Returns trust and client certificate for new connections.
-    pub fn identity(&self) -> Arc<TlsIdentity> {
+    pub(crate) fn identity(&self) -> Arc<TlsIdentity> {
         self.identity.load_full()
     }
 
     /// Returns the tokens of the agent, if it gets any.
-    pub fn tokens(&self) -> Option<&AgentTokens> {
+    pub(crate) fn tokens(&self) -> Option<&AgentTokens> {
         self.tokens.as_ref()
     }
 
     /// Applies the positions of API keys on the card. Describes each key without a position.
-    pub fn place(&self, card: Vec<CardKey>) -> Vec<String> {
+    pub(crate) fn place(&self, card: Vec<CardKey>) -> Vec<String> {
         let mut written = self.written();
         written.card = card;
         self.rebuild(&written);
@@ -134,7 +135,7 @@ impl Credentials {
     }
 
     /// Returns true if there are files that may change.
-    pub fn has_files(&self) -> bool {
+    pub(crate) fn has_files(&self) -> bool {
         self.written().files().next().is_some()
     }
 
@@ -159,7 +160,7 @@ fn is_plain(agent: &Agent) -> bool {
 }
 
 /// The TLS configurations for an agent.
-pub struct TlsIdentity {
+pub(crate) struct TlsIdentity {
     shows: Option<Arc<ClientConfig>>,
     hides: Option<Arc<ClientConfig>>,
 }
@@ -189,7 +190,7 @@ impl TlsIdentity {
     }
 
     /// Returns the configuration for connections with the client certificate, or without.
-    pub fn tls(&self, shows: bool) -> Option<Arc<ClientConfig>> {
+    pub(crate) fn tls(&self, shows: bool) -> Option<Arc<ClientConfig>> {
         if shows { self.shows.clone() } else { self.hides.clone() }
     }
 }

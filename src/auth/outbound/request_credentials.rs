@@ -16,7 +16,7 @@ use crate::config::{
 };
 
 /// The credentials of every request to an agent.
-pub struct RequestCredentials {
+pub(crate) struct RequestCredentials {
     all: HeaderMap,
     methods: PerMethod<HeaderMap>,
     /// Members of the query, encoded.
@@ -82,7 +82,7 @@ impl RequestCredentials {
     }
 
     /// Inserts the headers for this method. They replace existing ones.
-    pub fn apply(&self, method: AgentMethod, headers: &mut HeaderMap) {
+    pub(crate) fn apply(&self, method: AgentMethod, headers: &mut HeaderMap) {
         insert(&self.all, headers);
         if let Some(own) = self.methods.of(method) {
             insert(own, headers);
@@ -94,7 +94,7 @@ impl RequestCredentials {
     /// # Errors
     ///
     /// The reason for which the path cannot be called.
-    pub fn keyed(&self, path: &PathAndQuery) -> Result<PathAndQuery, &'static str> {
+    pub(crate) fn keyed(&self, path: &PathAndQuery) -> Result<PathAndQuery, &'static str> {
         if self.query.is_empty() {
             return Ok(path.clone());
         }

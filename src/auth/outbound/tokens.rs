@@ -30,7 +30,7 @@ const CALLERS: usize = 1000;
 
 /// The reason for which there is no token, as text for clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenUnavailable {
+pub(crate) enum TokenUnavailable {
     /// There may be one later.
     Now(&'static str),
     /// There is none for the caller's token: only with another token of its own may there be one.
@@ -39,7 +39,7 @@ pub enum TokenUnavailable {
 
 impl TokenUnavailable {
     /// Returns the text.
-    pub fn why(self) -> &'static str {
+    pub(crate) fn why(self) -> &'static str {
         match self {
             Self::Now(why) | Self::OfCaller(why) => why,
         }
@@ -67,7 +67,7 @@ impl fmt::Debug for SubjectToken {
 }
 
 /// The source of the tokens for one agent.
-pub struct AgentTokens {
+pub(crate) struct AgentTokens {
     agent: String,
     client: HttpClient,
     settings: ArcSwap<(OAuth2, TokenEndpoint)>,
@@ -108,7 +108,7 @@ impl AgentTokens {
     }
 
     /// Returns true if each caller's token is exchanged for one of its own.
-    pub fn is_on_behalf(&self) -> bool {
+    pub(crate) fn is_on_behalf(&self) -> bool {
         self.settings.load().0.grant == Grant::TokenExchange
     }
 
@@ -117,7 +117,7 @@ impl AgentTokens {
     /// # Errors
     ///
     /// [`TokenUnavailable`], also during the backoff after a failure.
-    pub async fn pass(&self, subject: Option<&SubjectToken>) -> Result<AccessToken, TokenUnavailable> {
+    pub(crate) async fn pass(&self, subject: Option<&SubjectToken>) -> Result<AccessToken, TokenUnavailable> {
         let of_caller;
         let slot = match (self.is_on_behalf(), subject) {
             (false, _) => &self.own,
@@ -145,7 +145,7 @@ impl AgentTokens {
     /// # Errors
     ///
     /// As [`AgentTokens::pass`].
-    pub async fn replace_rejected(
+    pub(crate) async fn replace_rejected(
         &self,
         refused: &AccessToken,
         subject: Option<&SubjectToken>,
@@ -161,7 +161,7 @@ impl AgentTokens {
 
     /// Renews the token if it is in use and ends soon. A failure is not returned: the token is
     /// still valid.
-    pub async fn renew(&self) {
+    pub(crate) async fn renew(&self) {
         if !self.own.needs_renewal(Instant::now()) {
             return;
         }
@@ -291,14 +291,14 @@ const NO_BETTER: Duration = Duration::from_secs(10);
 
 /// A token for a request to an agent.
 #[derive(Clone)]
-pub struct AccessToken {
+pub(crate) struct AccessToken {
     value: HeaderValue,
     number: u64,
 }
 
 impl AccessToken {
     /// Returns the value of `Authorization`. Marked as sensitive.
-    pub fn value(&self) -> &HeaderValue {
+    pub(crate) fn value(&self) -> &HeaderValue {
         &self.value
     }
 }
