@@ -42,7 +42,7 @@ async fn other_task_is_never_mistaken() {
 
 #[tokio::test]
 async fn no_handle_leads_nowhere() {
-    let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
+    let scene = Scene::tuned(&format!("{SHORT}\nbackground: {{ max: 1 }}")).await;
     // It never names a task.
     scene.agent.on_stream(|_| Reply::stream().stall());
     assert!(words(&scene.said("one").await).contains("still working"));
@@ -52,7 +52,7 @@ async fn no_handle_leads_nowhere() {
 
 #[tokio::test]
 async fn unwatched_stream_turns_to_polling() {
-    let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ lifetime: 1s }}")).await;
+    let scene = Scene::tuned(&format!("{SHORT}\nbackground: {{ lifetime: 1s }}")).await;
     scene.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let given = scene.said("go").await;
     assert!(given["structuredContent"]["taskId"].is_string(), "{given}");
@@ -69,7 +69,7 @@ async fn unwatched_stream_turns_to_polling() {
 #[tokio::test]
 async fn messages_beyond_limit_are_not_sent() {
     const ROOM: usize = 64;
-    let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
+    let scene = Scene::tuned(&format!("{SHORT}\nbackground: {{ max: 1 }}")).await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let task = scene.said("go").await["structuredContent"]["taskId"].clone();
     scene.agent.on_send(|_| Reply::stream().stall());

@@ -92,7 +92,7 @@ async fn broken_stream_is_counted_as_resumed() {
 
 #[tokio::test]
 async fn polled_tasks_are_counted() {
-    let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
+    let scene = Scene::tuned(&format!("{SHORT}\nbackground: {{ max: 1 }}")).await;
     for task in [RAW_TASK, "another-task"] {
         let working = move || v1::bare_task(task, RAW_CONTEXT, "working");
         scene.agent.on_send(move |_| Reply::stream().event(v1::task(task, RAW_CONTEXT, "working")).stall());

@@ -225,7 +225,7 @@ async fn live_task_lost_by_agent_has_failed() {
 
 #[tokio::test]
 async fn tasks_beyond_stream_limit_are_polled() {
-    let scene = Scene::tuned(&format!("{HASTY}\nfollowers: {{ max: 1 }}")).await;
+    let scene = Scene::tuned(&format!("{HASTY}\nbackground: {{ max: 1 }}")).await;
     let go = Signal::new();
     let wait = go.clone();
     scene.agent.on_send(move |request| {

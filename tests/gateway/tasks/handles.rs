@@ -269,7 +269,7 @@ async fn many_wait_for_task_over_one_stream() {
 
 #[tokio::test]
 async fn unfollowed_call_is_polled() {
-    let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
+    let scene = Scene::tuned(&format!("{SHORT}\nbackground: {{ max: 1 }}")).await;
     let go = slow(&scene);
     let first = task_of(&scene.said("first").await);
     scene.agent.on_send(|_| Reply::stream().event(v1::task("raw-task-8", RAW_CONTEXT, "working")).stall());

@@ -40,7 +40,7 @@ pub(crate) async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGatewa
 
 pub(crate) const ON: &str = "push: { enabled: true }\n";
 /// No room for a second stream.
-const NO_ROOM: &str = "push: { enabled: true }\nfollowers: { max: 1 }\n";
+const NO_ROOM: &str = "push: { enabled: true }\nbackground: { max: 1 }\n";
 
 /// An agent with a first call that takes the only place for ever; all others begin a task of their
 /// own. It takes webhooks.

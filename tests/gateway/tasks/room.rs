@@ -114,7 +114,7 @@ async fn abandoned_leg_lasts_for_its_grace() {
     for (grace, holds) in [("10m", true), ("100ms", false)] {
         // One is followed, the other one is polled: nothing but the grace holds it.
         let settings = format!(
-            "calls: {{ round_timeout: 100ms, round_grace: {grace} }}\nfollowers: {{ max: 1 }}\ntasks: {{ max: 2 }}"
+            "calls: {{ round_timeout: 100ms, round_grace: {grace} }}\nbackground: {{ max: 1 }}\ntasks: {{ max: 2 }}"
         );
         let scene = Scene::tuned(&settings).await;
         scene.agent.on_send(|request| {
