@@ -89,19 +89,19 @@ impl Artifacts {
 
     /// Records that the turn pauses: once the next one begins, the artifacts so far belong to
     /// earlier turns.
-    pub fn pause_turn(&mut self) {
+    pub(crate) fn pause_turn(&mut self) {
         self.paused = self.artifacts.iter().map(|known| (known.artifact_id.clone(), weight(known))).collect();
     }
 
     /// Begins the next turn, if the last one has paused.
-    pub fn begin_turn(&mut self) {
+    pub(crate) fn begin_turn(&mut self) {
         if !self.paused.is_empty() {
             self.earlier = std::mem::take(&mut self.paused);
         }
     }
 
     /// Returns the artifacts that were made or changed in this turn.
-    pub fn of_turn(&self) -> impl Iterator<Item = &Artifact> {
+    pub(crate) fn of_turn(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.iter().filter(|known| self.earlier.get(&known.artifact_id) != Some(&weight(known)))
     }
 

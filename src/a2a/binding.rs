@@ -87,7 +87,7 @@ impl AgentInterface {
     /// # Errors
     ///
     /// As [`AgentInterface::send`].
-    pub fn cancel_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
+    pub(crate) fn cancel_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.cancel_task(task_id, self.tenant.as_deref()).into()),
             Binding::HttpJson => self.task_request(Operation::Cancel, task_id, EMPTY_OBJECT),
@@ -115,7 +115,7 @@ impl AgentInterface {
     /// # Errors
     ///
     /// As [`AgentInterface::send`].
-    pub fn set_push(
+    pub(crate) fn set_push(
         &self,
         task_id: &str,
         webhook: &PushNotificationConfig<'_>,
@@ -157,7 +157,7 @@ impl AgentInterface {
     /// # Errors
     ///
     /// [`AgentError`] if the agent rejected the registration or did not respond.
-    pub fn webhook_is_set(&self, json: &[u8]) -> Result<(), AgentError> {
+    pub(crate) fn webhook_is_set(&self, json: &[u8]) -> Result<(), AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.webhook_id(json).map(drop),
             Binding::HttpJson => decode::plain(json, self.dialect).map(drop),

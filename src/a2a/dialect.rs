@@ -43,7 +43,7 @@ impl Dialect {
 
     /// Returns true if the client, not the agent, generates the ids of a new task and of its
     /// conversation. They must be unguessable: a message with the id of a task continues it.
-    pub fn client_generates_task_ids(self) -> bool {
+    pub(crate) fn client_generates_task_ids(self) -> bool {
         match self {
             Self::V0_1 => true,
             Self::V0_3 | Self::V1 => false,
@@ -51,7 +51,7 @@ impl Dialect {
     }
 
     /// Returns the header that names extensions; 0.1 has none, and its servers know that of 0.3.
-    pub fn extensions_header(self) -> HeaderName {
+    pub(crate) fn extensions_header(self) -> HeaderName {
         match self {
             Self::V0_1 | Self::V0_3 => OLD_EXTENSIONS,
             Self::V1 => EXTENSIONS,

@@ -278,14 +278,14 @@ pub(super) fn to_json<T: Serialize>(value: &T, capacity: usize) -> Vec<u8> {
 
 /// The parts of a message or an artifact, encoded as A2A 1.0.
 #[derive(Debug, Clone, Copy)]
-pub struct EncodedParts<'a> {
+pub(crate) struct EncodedParts<'a> {
     parts: &'a [Part],
     bare: bool,
 }
 
 impl<'a> EncodedParts<'a> {
     /// Encodes the content alone, for display: agents put ids of their own into metadata.
-    pub fn without_metadata(parts: &'a [Part]) -> Self {
+    pub(crate) fn without_metadata(parts: &'a [Part]) -> Self {
         Self { parts, bare: true }
     }
 

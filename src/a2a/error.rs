@@ -122,7 +122,7 @@ impl AgentError {
     ///
     /// True only for an unknown method and for an unsupported version; a send may have run in every
     /// other case.
-    pub fn proves_not_executed(&self) -> bool {
+    pub(crate) fn proves_not_executed(&self) -> bool {
         match self {
             Self::Refused { kind, .. } => matches!(kind, ErrorKind::MethodNotFound | ErrorKind::Version),
             Self::NotA2a(_) => false,

@@ -69,7 +69,7 @@ impl Fingerprint {
 
     /// Returns the same question in another round.
     #[must_use]
-    pub fn in_round(self, round: u8) -> Self {
+    pub(crate) fn in_round(self, round: u8) -> Self {
         let Self(mut bytes) = self;
         if let Some(first) = bytes.first_mut() {
             *first = round;
@@ -78,7 +78,7 @@ impl Fingerprint {
     }
 
     /// Returns true if both have the same content, in the same round or not.
-    pub fn asks_same(self, other: Self) -> bool {
+    pub(crate) fn asks_same(self, other: Self) -> bool {
         self.in_round(0) == other.in_round(0)
     }
 }
@@ -112,7 +112,7 @@ impl Content {
     }
 
     /// Returns the fingerprint of the question in this task, in the first round.
-    pub fn fingerprint(self, task_id: &str) -> Fingerprint {
+    pub(crate) fn fingerprint(self, task_id: &str) -> Fingerprint {
         let mut pieces = Pieces::default();
         pieces.add(task_id);
         pieces.0.update(self.0);
@@ -122,7 +122,7 @@ impl Content {
 
 /// Returns the fingerprint of the task's open question, in the first round; `None` unless the task
 /// is interrupted.
-pub fn fingerprint(task: &Task) -> Option<Fingerprint> {
+pub(crate) fn fingerprint(task: &Task) -> Option<Fingerprint> {
     let status = &task.status;
     let content = Content::of(status.state, status.message.as_ref(), task.artifacts.last());
     content.map(|content| content.fingerprint(&task.id))
@@ -130,7 +130,7 @@ pub fn fingerprint(task: &Task) -> Option<Fingerprint> {
 
 /// Returns a digest that distinguishes this status of an agent from any other: the id of its
 /// message and its time, if it has either. It is not part of the question's identity.
-pub fn stamp_of(status: &TaskStatus) -> Option<[u8; 16]> {
+pub(crate) fn stamp_of(status: &TaskStatus) -> Option<[u8; 16]> {
     let id = status.message.as_ref().and_then(|message| message.message_id.as_deref());
     let time = status.timestamp.as_deref();
     id.or(time)?;
@@ -243,7 +243,7 @@ impl Serialize for CanonicalJson<'_> {
 
 /// An agent's wishes for the form of its question. Everything is optional.
 #[derive(Debug, Clone, Default)]
-pub struct InputHints {
+pub(crate) struct InputHints {
     /// The key of the answer.
     pub key: Option<String>,
     /// JSON Schema of the answer: an object, not validated yet.
@@ -254,7 +254,7 @@ pub struct InputHints {
 
 /// One input of a question.
 #[derive(Debug, Clone)]
-pub struct InputItem {
+pub(crate) struct InputItem {
     /// The key of its answer; empty if the agent names none.
     pub key: String,
     /// The question in words.
@@ -267,7 +267,7 @@ pub struct InputItem {
 
 /// Reads the form of a question from a status message. The metadata has priority over data parts,
 /// and earlier parts over later ones.
-pub fn wording(message: &Message) -> InputHints {
+pub(crate) fn wording(message: &Message) -> InputHints {
     let mut wording = InputHints::default();
     if let Some(metadata) = &message.metadata {
         wording.merge(&RawObject::read(metadata), false);
@@ -378,7 +378,7 @@ pub enum AnswerForm {
 
 impl AnswerForm {
     /// Returns true if the answer must be a confirmation or a refusal.
-    pub fn is_confirmation(&self) -> bool {
+    pub(crate) fn is_confirmation(&self) -> bool {
         matches!(self, Self::FunctionResponse { name, .. } if name == CONFIRMATION)
     }
 

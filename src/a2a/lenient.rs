@@ -298,7 +298,7 @@ pub(crate) fn object(raw: Option<Box<RawValue>>) -> Option<Box<RawValue>> {
 }
 
 /// Maximum nesting of objects and arrays around one value. Equal to the parser's own limit.
-pub const MAX_DEPTH: usize = 128;
+pub(crate) const MAX_DEPTH: usize = 128;
 
 /// Returns true if no value of `json` is within more than `limit` objects and arrays. One linear
 /// scan, no recursion.

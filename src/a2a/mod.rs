@@ -22,31 +22,29 @@ mod route;
 mod sanitize;
 pub mod translate;
 
-pub use artifacts::{ArtifactLimitExceeded, Artifacts, TextChange};
+pub use artifacts::ArtifactLimitExceeded;
+pub use artifacts::{Artifacts, TextChange};
 pub use binding::BoundRequest;
-pub use card::{
-    AgentCard, AgentExtension, AgentInterface, AgentSkill, ApiKeyLocation, CanonicalForm, CardError,
-    CardSignature, InterfaceCandidate, MAX_CARD_BYTES, MAX_SKILLS, SchemeKind, SecurityRequirement,
-    SecurityScheme, SignedCard, SignedContent, VerifiedSignature, skill_id,
-};
+pub use card::{AgentCard, AgentInterface, ApiKeyLocation, CanonicalForm, CardError, CardSignature, MAX_SKILLS, SchemeKind, SecurityRequirement, SecurityScheme, SignedCard, SignedContent, VerifiedSignature};
+pub use card::{AgentExtension, AgentSkill, InterfaceCandidate};
+pub(crate) use card::{MAX_CARD_BYTES, skill_id};
 pub use decode::read_task;
 pub use dialect::{Dialect, ProbeOutcome, ProbeRequest};
-pub use encode::{EncodedParts, task_json};
+pub(crate) use encode::EncodedParts;
+pub use encode::task_json;
 pub use error::{AgentError, ErrorKind};
-pub use input_request::{
-    AnswerForm, Content, Fingerprint, InputHints, InputItem, fingerprint, stamp_of, wording,
-};
+pub use input_request::AnswerForm;
+pub use input_request::{Content, Fingerprint};
+pub(crate) use input_request::{InputHints, InputItem, fingerprint, stamp_of, wording};
 pub(crate) use input_request::{canonical, is_wording};
-pub use lenient::{MAX_DEPTH, depth_within};
-pub use model::{
-    Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid,
-};
-pub use push::{
-    MAX_PUSH_BYTES, PUSH_TOKEN, PushNotificationConfig, accepts, matches_token, push_task_id, validation_echo,
-};
+pub(crate) use lenient::MAX_DEPTH;
+pub use lenient::depth_within;
+pub use model::{Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid};
+pub(crate) use push::{MAX_PUSH_BYTES, matches_token};
+pub use push::{PUSH_TOKEN, PushNotificationConfig, accepts, push_task_id, validation_echo};
 pub use request::OperationRequest;
 pub(crate) use route::percent_encoded;
 pub use route::{Binding, PathSegmentError};
 pub use sanitize::clean;
 pub(crate) use sanitize::clean_line;
-pub use translate::context_of;
+pub(crate) use translate::context_of;

@@ -43,7 +43,7 @@ pub enum TaskState {
 
 impl TaskState {
     /// Returns true if the task never changes again.
-    pub fn is_terminal(self) -> bool {
+    pub(crate) fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Canceled | Self::Rejected => true,
             Self::Submitted | Self::Working | Self::InputRequired | Self::AuthRequired | Self::Unknown => {
@@ -54,7 +54,7 @@ impl TaskState {
 
     /// Reads a state in the form of any version: in any case, with `_` or `-`, with or without
     /// `TASK_STATE_`.
-    pub fn from_wire(word: &str) -> Self {
+    pub(crate) fn from_wire(word: &str) -> Self {
         const PREFIX: &str = "TASK_STATE_";
         let word = match word.split_at_checked(PREFIX.len()) {
             Some((prefix, rest)) if prefix.eq_ignore_ascii_case(PREFIX) => rest,
@@ -75,7 +75,7 @@ impl TaskState {
     }
 
     /// Returns true if the agent waits for a user: a question or an authorization is open.
-    pub fn is_interrupted(self) -> bool {
+    pub(crate) fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
 
@@ -131,7 +131,7 @@ impl Part {
 
     /// Returns true for reasoning of the agent's model, which is progress and not output:
     /// `thought`, and `adk_thought` of Google's ADK, in the metadata of the part.
-    pub fn is_thought(&self) -> bool {
+    pub(crate) fn is_thought(&self) -> bool {
         let marked = |json: &RawValue| {
             let marks: ThoughtMarks = serde_json::from_str(json.get()).unwrap_or_default();
             marks.adk_thought == Some(true) || marks.thought == Some(true)
@@ -153,7 +153,7 @@ impl Part {
 
     /// Appends a part to `parts`. Plain text that follows plain text continues it, on a line of its
     /// own where both are complete: agents send one text in many messages.
-    pub fn append_to(self, parts: &mut Vec<Self>) {
+    pub(crate) fn append_to(self, parts: &mut Vec<Self>) {
         if let PartBody::Text(more) = &self.body
             && self.metadata.is_none()
             && let Some(Self { body: PartBody::Text(text), metadata: None, .. }) = parts.last_mut()

@@ -157,7 +157,7 @@ impl Operation {
     }
 
     /// Returns true if it sends a message to the agent, and so may start a task.
-    pub fn sends_message(self) -> bool {
+    pub(crate) fn sends_message(self) -> bool {
         matches!(self, Self::Send | Self::Stream)
     }
 }

@@ -17,7 +17,7 @@ use super::dialect::Dialect;
 use super::lenient::{LenientList, LenientObject, LenientString, MAX_DEPTH, depth_within};
 
 /// Maximum size of a push, in bytes.
-pub const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;
 /// The header in which agents send the token of the registration.
 pub const PUSH_TOKEN: &str = "x-a2a-notification-token";
 
@@ -52,7 +52,7 @@ pub fn accepts(headers: &HeaderMap, token: &str) -> bool {
 }
 
 /// Checks the token alone, without a JWT in its place: for pushes with a trusted body.
-pub fn matches_token(headers: &HeaderMap, token: &str) -> bool {
+pub(crate) fn matches_token(headers: &HeaderMap, token: &str) -> bool {
     is_proven(headers, token, false)
 }
 
@@ -157,7 +157,7 @@ pub fn validation_echo(query: &str) -> Option<String> {
 
 /// The webhook for events of a task. Not printable: it contains secrets.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PushConfig {
+pub(crate) struct PushConfig {
     /// Id of the registration within the task; 0.1 has none.
     pub id: Option<String>,
     /// The URL.
@@ -170,7 +170,7 @@ pub struct PushConfig {
 
 /// The authentication of a sender of pushes. Not printable.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PushAuthentication {
+pub(crate) struct PushAuthentication {
     /// The schemes to choose from; 1.0 has one, and uses the first.
     pub schemes: Vec<String>,
     /// The credentials for the scheme.

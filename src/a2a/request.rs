@@ -47,7 +47,7 @@ impl Dialect {
     }
 
     /// Encodes the request to cancel a task.
-    pub fn cancel_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
+    pub(crate) fn cancel_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
         self.task_request(Operation::Cancel, TaskParams { id: task_id, history_length: None, tenant })
     }
 
@@ -65,7 +65,7 @@ impl Dialect {
     }
 
     /// Encodes the request to send push notifications about a task to this webhook.
-    pub fn set_push(
+    pub(crate) fn set_push(
         self,
         task_id: &str,
         webhook: &PushNotificationConfig<'_>,

@@ -42,7 +42,7 @@ impl PathSegmentError {
 }
 
 /// Path of the extended card in A2A 0.2, which has no method for it: below the agent's URL.
-pub const EXTENDED_CARD_OF_0_2: &str = "/agent/authenticatedExtendedCard";
+pub(crate) const EXTENDED_CARD_OF_0_2: &str = "/agent/authenticatedExtendedCard";
 
 /// Every character that is not unreserved in a URI (RFC 3986 §2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -133,7 +133,7 @@ impl HttpRoute {
 
 /// A param in the path of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RouteParam<'a> {
+pub(crate) struct RouteParam<'a> {
     /// The name of the param.
     pub name: &'static str,
     /// The value, still percent-encoded.
@@ -142,7 +142,7 @@ pub struct RouteParam<'a> {
 
 /// The meaning of a path of HTTP+JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteMatch<'a> {
+pub(crate) struct RouteMatch<'a> {
     /// The operation; `None` if the path has none with this HTTP method.
     pub operation: Option<Operation>,
     /// The params in the path.
@@ -153,7 +153,7 @@ pub struct RouteMatch<'a> {
 
 impl<'a> RouteMatch<'a> {
     /// Matches a request of a client; `None` if no operation has this path.
-    pub fn find(method: &Method, path: &'a str) -> Option<Self> {
+    pub(crate) fn find(method: &Method, path: &'a str) -> Option<Self> {
         let path = if path == EXTENDED_CARD_OF_0_2 { Operation::ExtendedCard.route().path } else { path };
         let mut found: Option<Self> = None;
         for operation in Operation::ALL {

@@ -82,7 +82,7 @@ impl CatalogueView {
     }
 
     /// Returns the tools of agents.
-    pub fn of_agents(&self) -> impl Iterator<Item = &ToolEntry> {
+    pub(crate) fn of_agents(&self) -> impl Iterator<Item = &ToolEntry> {
         self.tools.iter().filter_map(ToolRef::of_agent)
     }
 }

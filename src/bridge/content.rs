@@ -20,11 +20,11 @@ use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 
 /// The presentation of blocks to a client.
 #[derive(Debug, Clone, Copy)]
-pub struct ContentDisplay {
+pub(crate) struct ContentDisplay {
     /// The client's revision.
-    pub version: Version,
+    pub(crate) version: Version,
     /// True if links are added to the URLs in the text.
-    pub links: bool,
+    pub(crate) links: bool,
 }
 
 impl ContentDisplay {
@@ -35,7 +35,7 @@ impl ContentDisplay {
 }
 
 /// Maps the parts of one message to blocks, one each. Thoughts are not output.
-pub fn blocks<'a>(
+pub(crate) fn blocks<'a>(
     parts: impl IntoIterator<Item = &'a Part>,
     display: ContentDisplay,
     out: &mut Vec<ContentBlock>,
@@ -47,7 +47,7 @@ pub fn blocks<'a>(
 
 /// Maps the parts of one artifact to blocks. Consecutive texts are pieces of one text: a stream
 /// delivers it in chunks, and agents keep the chunks apart.
-pub fn joined<'a>(
+pub(crate) fn joined<'a>(
     parts: impl IntoIterator<Item = &'a Part>,
     display: ContentDisplay,
     out: &mut Vec<ContentBlock>,

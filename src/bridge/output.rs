@@ -118,14 +118,14 @@ impl AgentOutput {
     }
 
     /// Returns the artifacts since the last answered question.
-    pub fn artifacts_of_turn(&self) -> impl Iterator<Item = &Artifact> {
+    pub(crate) fn artifacts_of_turn(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.of_turn()
     }
 
     /// Returns the messages of the agent since the last one of the user, in the history of the
     /// task, as one; the agent's last message if there is none since. For agents that put their
     /// output there. Parsed on each call.
-    pub fn closing_message(&self) -> Option<Message> {
+    pub(crate) fn closing_message(&self) -> Option<Message> {
         let messages = self.history.messages();
         let mut closing = ClosingMessages::default();
         let begins = messages.iter().rposition(|message| message.role != Role::Agent).map_or(0, |at| at + 1);
@@ -174,7 +174,7 @@ impl AgentOutput {
     }
 
     /// Returns the size of the artifacts in bytes, which [`Self::evict_artifacts`] frees.
-    pub fn artifact_bytes(&self) -> usize {
+    pub(crate) fn artifact_bytes(&self) -> usize {
         self.artifacts.bytes()
     }
 
@@ -355,7 +355,7 @@ impl AgentOutput {
     }
 
     /// Sets how often the open question was answered before.
-    pub fn set_round(&mut self, round: u8) {
+    pub(crate) fn set_round(&mut self, round: u8) {
         self.round = round;
     }
 
@@ -366,7 +366,7 @@ impl AgentOutput {
 
     /// Records that the agent has accepted an answer to the open question: later output belongs to
     /// the next turn.
-    pub fn question_answered(&mut self) {
+    pub(crate) fn question_answered(&mut self) {
         if self.question.is_some() {
             self.is_answered = true;
             self.artifacts.begin_turn();
@@ -374,7 +374,7 @@ impl AgentOutput {
     }
 
     /// Clears the question because the agent is about to ask again, in the same words or not.
-    pub fn leave_question(&mut self) {
+    pub(crate) fn leave_question(&mut self) {
         if self.question.take().is_some() {
             (self.state, self.status, self.is_answered) = (Some(TaskState::Working), None, false);
             self.artifacts.begin_turn();
@@ -384,7 +384,7 @@ impl AgentOutput {
     /// Returns true if an event shows the rest of the question after its message has moved into the
     /// history. A server of the official Python SDK moves it the moment an answer arrives, and
     /// leaves the state as it is until the agent sends more.
-    pub fn has_taken_words_in(&self, event: &StreamResponse) -> bool {
+    pub(crate) fn has_taken_words_in(&self, event: &StreamResponse) -> bool {
         match event {
             StreamResponse::Task(task) => self.is_without_words(&task.status),
             StreamResponse::Status { status, .. } => self.is_without_words(status),
@@ -399,13 +399,13 @@ impl AgentOutput {
     }
 
     /// Returns the message of the status as readable text: its text, and data as indented JSON.
-    pub fn status_text(&self) -> String {
+    pub(crate) fn status_text(&self) -> String {
         let parts = self.status.iter().flat_map(|message| &message.parts);
         readable(parts)
     }
 
     /// Returns the output of this turn as readable text.
-    pub fn made_text(&self) -> String {
+    pub(crate) fn made_text(&self) -> String {
         readable(self.artifacts_of_turn().flat_map(|artifact| &artifact.parts))
     }
 }
@@ -468,7 +468,7 @@ impl AgentOutput {
     }
 
     /// Evicts the artifacts of a finished task: the agent still has them.
-    pub fn evict_artifacts(&mut self) {
+    pub(crate) fn evict_artifacts(&mut self) {
         let has_some = self.artifacts.iter().next().is_some();
         if self.state() == OutputState::Finished && has_some {
             self.artifacts_shed = self.artifacts.replace_all(Vec::new()).is_ok();
@@ -480,7 +480,7 @@ impl AgentOutput {
     /// # Errors
     ///
     /// [`ArtifactLimitExceeded`] if the artifacts exceed their limit; then nothing changed.
-    pub fn restore_artifacts(&mut self, task: Task) -> Result<(), ArtifactLimitExceeded> {
+    pub(crate) fn restore_artifacts(&mut self, task: Task) -> Result<(), ArtifactLimitExceeded> {
         if self.task_id.as_ref() != Some(&task.id) {
             return Ok(());
         }
@@ -581,7 +581,7 @@ impl ClosingMessages {
 
 /// Maximum size of names and values that are kept, in bytes; the same for the names of omitted
 /// members.
-pub const MOST_BYTES: usize = 64 * 1024;
+pub(crate) const MOST_BYTES: usize = 64 * 1024;
 
 /// Members of metadata by their names, within [`MOST_BYTES`].
 #[derive(Debug, Default, Clone)]
@@ -599,7 +599,7 @@ impl CollectedMetadata {
     }
 
     /// Returns the names of omitted members. Names that did not fit either are missing.
-    pub fn omitted(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn omitted(&self) -> impl Iterator<Item = &str> {
         self.omitted.iter().map(String::as_str)
     }
 
@@ -635,7 +635,7 @@ impl CollectedMetadata {
     }
 
     /// Records the name of a member that is not kept.
-    pub fn omit(&mut self, name: String) {
+    pub(crate) fn omit(&mut self, name: String) {
         let bytes = self.omitted_bytes.saturating_add(name.len());
         if bytes <= MOST_BYTES && !self.omitted.contains(&name) {
             self.omitted_bytes = bytes;

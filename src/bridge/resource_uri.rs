@@ -15,9 +15,9 @@ const AGENT: &str = "a2a-agent://";
 /// Prefix of every other URI.
 const OURS: &str = "a2a://";
 /// URI of the registry of agents.
-pub const REGISTRY: &str = "a2a://agents/registry";
+pub(crate) const REGISTRY: &str = "a2a://agents/registry";
 /// URI of the list of live streams.
-pub const STREAMS: &str = "a2a://streams";
+pub(crate) const STREAMS: &str = "a2a://streams";
 
 const OF_AGENT: &str = "a2a-agent://{agent}";
 const OF_TASK: &str = "a2a://task/{id}";
@@ -25,7 +25,7 @@ const OF_ARTIFACT: &str = "a2a://task/{id}/artifacts/{artifactId}";
 const OF_STREAM: &str = "a2a://streams/{id}";
 
 /// The templates for clients.
-pub const TEMPLATES: &[ResourceTemplate] = &[
+pub(crate) const TEMPLATES: &[ResourceTemplate] = &[
     ResourceTemplate {
         uri_template: OF_AGENT,
         name: "agent",
@@ -55,7 +55,7 @@ const JSON: &str = "application/json";
 
 /// The kind of value of a template variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TemplateVariable {
+pub(crate) enum TemplateVariable {
     /// The name of an agent.
     Agent,
     /// The handle of a task.
@@ -68,7 +68,7 @@ pub enum TemplateVariable {
 
 impl TemplateVariable {
     /// Returns the kind of this variable of this template; `None` if there is no such variable.
-    pub fn read(template: &str, variable: &str) -> Option<Self> {
+    pub(crate) fn read(template: &str, variable: &str) -> Option<Self> {
         match (template, variable) {
             (OF_AGENT, "agent") => Some(Self::Agent),
             (OF_TASK | OF_ARTIFACT, "id") => Some(Self::Task),
@@ -81,7 +81,7 @@ impl TemplateVariable {
 
 /// The resource that a URI names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ResourceUri<'a> {
+pub(crate) enum ResourceUri<'a> {
     /// The agent with this name.
     Agent(&'a str),
     /// The task with this handle.
@@ -104,7 +104,7 @@ pub enum ResourceUri<'a> {
 impl<'a> ResourceUri<'a> {
     /// Reads a URI; `a2a://tasks/{id}` is accepted for `a2a://task/{id}`. `None` if it is not a URI
     /// of the gateway.
-    pub fn read(uri: &'a str) -> Option<Self> {
+    pub(crate) fn read(uri: &'a str) -> Option<Self> {
         if let Some(agent) = agent_of(uri) {
             return Some(Self::Agent(agent));
         }
@@ -127,12 +127,12 @@ impl<'a> ResourceUri<'a> {
 }
 
 /// Returns the URI of an agent.
-pub fn agent_uri(agent: &str) -> String {
+pub(crate) fn agent_uri(agent: &str) -> String {
     format!("{AGENT}{agent}")
 }
 
 /// Returns the agent that a URI names: as host, or as path after an empty host.
-pub fn agent_of(uri: &str) -> Option<&str> {
+pub(crate) fn agent_of(uri: &str) -> Option<&str> {
     let rest = uri.strip_prefix(AGENT)?;
     let name = rest.strip_prefix('/').unwrap_or(rest);
     let name = name.strip_suffix('/').unwrap_or(name);
@@ -140,17 +140,17 @@ pub fn agent_of(uri: &str) -> Option<&str> {
 }
 
 /// Returns the URI of a task.
-pub fn task_uri(handle: &str) -> String {
+pub(crate) fn task_uri(handle: &str) -> String {
     format!("{OURS}task/{handle}")
 }
 
 /// Returns the URI of an artifact of a task.
-pub fn artifact_uri(handle: &str, artifact: &str) -> String {
+pub(crate) fn artifact_uri(handle: &str, artifact: &str) -> String {
     format!("{OURS}task/{handle}/artifacts/{}", percent_encoded(artifact))
 }
 
 /// Returns the URI of a live stream.
-pub fn stream_uri(id: &str) -> String {
+pub(crate) fn stream_uri(id: &str) -> String {
     format!("{STREAMS}/{id}")
 }
 
@@ -162,7 +162,7 @@ fn handle(text: &str) -> Option<&str> {
 
 /// Decodes percent-encoding; a slash that the writer did not encode stays. `None` if the encoding
 /// is invalid.
-pub fn decoded(text: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn decoded(text: &str) -> Option<Cow<'_, str>> {
     let is_encoded =
         |rest: &str| rest.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
     if !text.split('%').skip(1).all(is_encoded) {

@@ -16,26 +16,26 @@ use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 
 /// A task as one caller sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct TaskInput<'a> {
+pub(crate) struct TaskInput<'a> {
     /// The agent's output.
-    pub work: &'a AgentOutput,
+    pub(crate) work: &'a AgentOutput,
     /// The state of the task, which may differ from the last report of the agent: the task may be
     /// lost, or its question answered.
-    pub state: TaskState,
+    pub(crate) state: TaskState,
     /// Reason of the failure, if the gateway and not the agent gives it.
-    pub failure: Option<&'a str>,
+    pub(crate) failure: Option<&'a str>,
     /// The caller's handle of the task.
-    pub task: &'a str,
+    pub(crate) task: &'a str,
     /// The caller's handle of the conversation.
-    pub context: Option<&'a str>,
+    pub(crate) context: Option<&'a str>,
     /// The name of the agent.
-    pub agent: &'a str,
+    pub(crate) agent: &'a str,
     /// Time of creation, in ISO 8601.
-    pub created_at: &'a str,
+    pub(crate) created_at: &'a str,
     /// Time of the last change, in ISO 8601.
-    pub last_updated_at: &'a str,
+    pub(crate) last_updated_at: &'a str,
     /// True if the client has cancelled the task, regardless of the agent's reaction.
-    pub cancelled: bool,
+    pub(crate) cancelled: bool,
 }
 
 #[derive(Serialize)]
@@ -116,7 +116,7 @@ fn part_bytes(part: &Part) -> usize {
 
 /// Encodes the resource of a task as JSON. Artifacts above `most` bytes, and binary ones, are named
 /// by their URI only.
-pub fn task(seen: &TaskInput<'_>, most: usize) -> String {
+pub(crate) fn task(seen: &TaskInput<'_>, most: usize) -> String {
     const MAX_TEXT_BYTES: usize = 8 * 1024;
     let work = seen.work;
     let history = work.messages();
@@ -141,7 +141,7 @@ pub fn task(seen: &TaskInput<'_>, most: usize) -> String {
 
 /// Returns the content of an artifact under its URI: its text as one, each other part by itself.
 /// Never empty.
-pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedResource> {
+pub(crate) fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedResource> {
     let mut contents: Vec<EmbeddedResource> = Vec::new();
     let mut text: Option<(String, Option<String>)> = None;
     for part in &artifact.parts {
@@ -191,17 +191,17 @@ fn embedded(uri: &str, media_type: &str, content: ResourceContents) -> EmbeddedR
 
 /// The stream of a task as one caller sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct StreamView<'a> {
+pub(crate) struct StreamView<'a> {
     /// The caller's handle of the task, which is the id of the stream.
-    pub task: &'a str,
+    pub(crate) task: &'a str,
     /// The state of the task.
-    pub state: TaskState,
+    pub(crate) state: TaskState,
     /// Current number of watchers.
-    pub watchers: usize,
+    pub(crate) watchers: usize,
     /// True if the task has a follower now.
-    pub followed: bool,
+    pub(crate) followed: bool,
     /// Time since which the task is known to the gateway, in ISO 8601.
-    pub since: &'a str,
+    pub(crate) since: &'a str,
 }
 
 #[derive(Serialize)]
@@ -231,12 +231,12 @@ impl<'a> From<&StreamView<'a>> for EncodedStream<'a> {
 }
 
 /// Encodes a stream as JSON.
-pub fn stream(stream: &StreamView<'_>) -> String {
+pub(crate) fn stream(stream: &StreamView<'_>) -> String {
     json(&EncodedStream::from(stream))
 }
 
 /// Encodes a list of streams as JSON.
-pub fn streams(streams: &[StreamView<'_>]) -> String {
+pub(crate) fn streams(streams: &[StreamView<'_>]) -> String {
     #[derive(Serialize)]
     struct Streams<'a> {
         streams: Vec<EncodedStream<'a>>,
@@ -253,38 +253,38 @@ pub(super) fn json<T: Serialize>(view: &T) -> String {
 /// One agent of the registry.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentEntry<'a> {
+pub(crate) struct AgentEntry<'a> {
     /// The agent's name in the configuration.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// URL of the agent, or of its card.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<&'a str>,
+    pub(crate) url: Option<&'a str>,
     /// The agent's reachability.
-    pub status: Reachability,
+    pub(crate) status: Reachability,
     /// The reason why the agent cannot be called although its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<&'a str>,
+    pub(crate) reason: Option<&'a str>,
     /// Time of the last contact, in ISO 8601.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_seen: Option<&'a str>,
+    pub(crate) last_seen: Option<&'a str>,
     /// The agent's capabilities, if its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub capabilities: Option<AgentCapabilities>,
+    pub(crate) capabilities: Option<AgentCapabilities>,
     /// Number of endpoints, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoints: Option<EndpointCount>,
+    pub(crate) endpoints: Option<EndpointCount>,
     /// The A2A extensions that its card declares.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub extensions: Vec<ExtensionEntry<'a>>,
+    pub(crate) extensions: Vec<ExtensionEntry<'a>>,
     /// The card, unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub card: Option<&'a RawValue>,
+    pub(crate) card: Option<&'a RawValue>,
 }
 
 /// The reachability of an agent at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reachability {
+pub(crate) enum Reachability {
     /// The card is known and usable.
     Ready,
     /// The card could not be fetched.
@@ -297,36 +297,36 @@ pub enum Reachability {
 
 /// The number of an agent's endpoints.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct EndpointCount {
+pub(crate) struct EndpointCount {
     /// All endpoints.
-    pub total: usize,
+    pub(crate) total: usize,
     /// Endpoints in use now; the others failed, and are not used for a while.
-    pub up: usize,
+    pub(crate) up: usize,
 }
 
 /// An extension that an agent supports.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct ExtensionEntry<'a> {
+pub(crate) struct ExtensionEntry<'a> {
     /// The URI of the extension.
-    pub uri: &'a str,
+    pub(crate) uri: &'a str,
     /// True if the agent rejects clients that do not name it.
-    pub required: bool,
+    pub(crate) required: bool,
     /// True if the gateway names it.
-    pub active: bool,
+    pub(crate) active: bool,
 }
 
 /// The abilities that an agent declares.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentCapabilities {
+pub(crate) struct AgentCapabilities {
     /// The agent supports streaming.
-    pub streaming: bool,
+    pub(crate) streaming: bool,
     /// The agent sends push notifications.
-    pub push_notifications: bool,
+    pub(crate) push_notifications: bool,
 }
 
 /// Encodes the registry of agents as JSON.
-pub fn registry(agents: &[AgentEntry<'_>]) -> String {
+pub(crate) fn registry(agents: &[AgentEntry<'_>]) -> String {
     #[derive(Serialize)]
     struct Registry<'a> {
         agents: &'a [AgentEntry<'a>],

@@ -14,40 +14,40 @@ use crate::mcp::{ClientCapabilities, Era, Version};
 
 /// The properties of the client of one call.
 #[derive(Debug, Clone, Copy)]
-pub struct ClientAbilities {
+pub(crate) struct ClientAbilities {
     /// The client's revision.
-    pub version: Version,
+    pub(crate) version: Version,
     /// The client's capabilities.
-    pub capabilities: ClientCapabilities,
+    pub(crate) capabilities: ClientCapabilities,
     /// True if this call requests a task (2025-11-25).
-    pub wants_task: bool,
+    pub(crate) wants_task: bool,
     /// Number of rounds of this call so far.
-    pub round: u8,
+    pub(crate) round: u8,
     /// True if the response goes into a batch.
-    pub in_batch: bool,
+    pub(crate) in_batch: bool,
     /// True if the client repeats a call by itself when the result requires it. Some SDKs fail on
     /// such a result unless their host declares that it can handle elicitations.
-    pub makes_rounds: bool,
+    pub(crate) makes_rounds: bool,
 }
 
 /// The time limits of a call.
 #[derive(Debug, Clone, Copy)]
-pub struct CallTimeouts {
+pub(crate) struct CallTimeouts {
     /// Time until a client must have a final response.
-    pub budget: Duration,
+    pub(crate) budget: Duration,
     /// Time until a client with task support gets a task.
-    pub task_after: Duration,
+    pub(crate) task_after: Duration,
     /// Duration of one round.
-    pub round_timeout: Duration,
+    pub(crate) round_timeout: Duration,
     /// Maximum number of rounds of one call.
-    pub max_rounds: u8,
+    pub(crate) max_rounds: u8,
     /// True if clients without a better form wait for as long as the call takes.
-    pub holds_stream: bool,
+    pub(crate) holds_stream: bool,
 }
 
 /// The response to a call when its waiting time ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fallback {
+pub(crate) enum Fallback {
     /// An extension task (2026-07-28).
     Task,
     /// A core task (2025-11-25), regardless of the output so far.
@@ -60,16 +60,16 @@ pub enum Fallback {
 
 /// The waiting time and the fallback of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ResponsePlan {
+pub(crate) struct ResponsePlan {
     /// Time that the client waits; `None` is unlimited.
-    pub patience: Option<Duration>,
+    pub(crate) patience: Option<Duration>,
     /// The response after that time.
-    pub then: Fallback,
+    pub(crate) then: Fallback,
 }
 
 /// The reason why a call is rejected for its task mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskModeError {
+pub(crate) enum TaskModeError {
     /// The tool runs only as a task, and this client does not know the extension.
     NeedsExtension,
     /// The tool runs only as a task, and the call does not request one.
@@ -83,7 +83,7 @@ pub enum TaskModeError {
 /// # Errors
 ///
 /// [`TaskModeError`] if client and tool do not agree about tasks.
-pub fn choose(
+pub(crate) fn choose(
     client: &ClientAbilities,
     times: &CallTimeouts,
     support: TaskSupport,
@@ -117,7 +117,7 @@ pub fn choose(
 
 /// Returns a digest that identifies a call: its tool and its arguments, independent of how they are
 /// written.
-pub fn digest(tool: &str, arguments: Option<&RawValue>) -> [u8; 16] {
+pub(crate) fn digest(tool: &str, arguments: Option<&RawValue>) -> [u8; 16] {
     let mut hash = Sha256::new();
     hash.update((tool.len() as u64).to_be_bytes());
     hash.update(tool);

@@ -13,7 +13,7 @@ const MAX_STATUS_BYTES: usize = 2 * 1024;
 
 /// The state of a task as one client must see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientTaskStatus {
+pub(crate) struct ClientTaskStatus {
     /// The state that the agent reports.
     pub state: TaskState,
     /// True if the client has cancelled the task, regardless of the agent's reaction.
@@ -25,13 +25,13 @@ pub struct ClientTaskStatus {
 
 impl ClientTaskStatus {
     /// Returns the status of the output. An agent that responded without a task has completed it.
-    pub fn of(work: &AgentOutput, cancelled: bool, askable: bool) -> Self {
+    pub(crate) fn of(work: &AgentOutput, cancelled: bool, askable: bool) -> Self {
         Self { state: state_of(work), cancelled, askable }
     }
 
     /// Returns the status of a core task. A cancelled one stays cancelled, even if the agent
     /// finishes it.
-    pub fn core(self) -> TaskStatus {
+    pub(crate) fn core(self) -> TaskStatus {
         match self.state {
             _ if self.cancelled => TaskStatus::Cancelled,
             TaskState::Submitted | TaskState::Working | TaskState::Unknown => TaskStatus::Working,
@@ -44,7 +44,7 @@ impl ClientTaskStatus {
 
     /// Returns the status of an extension task. A cancellation is only a request there: the agent's
     /// state counts.
-    pub fn extension(self) -> TaskStatus {
+    pub(crate) fn extension(self) -> TaskStatus {
         match self.state {
             TaskState::Submitted | TaskState::Working | TaskState::Unknown => TaskStatus::Working,
             TaskState::InputRequired | TaskState::AuthRequired => self.waiting(),

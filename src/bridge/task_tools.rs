@@ -16,7 +16,7 @@ use super::resource_uri::{ResourceUri, agent_of};
 use crate::mcp::Version;
 
 /// Maximum time that a call of `subagent_wait` may request, in seconds.
-pub const LONGEST_WAIT: u64 = 3600;
+pub(crate) const LONGEST_WAIT: u64 = 3600;
 
 /// A built-in task tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl TaskTool {
     pub const ALL: [Self; 5] = [Self::Cancel, Self::Get, Self::Send, Self::Start, Self::Wait];
 
     /// Returns the tool with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
@@ -91,7 +91,7 @@ impl TaskTool {
 
     /// Returns true if the tool is useful where there is only one agent: the agent's own tools
     /// start tasks.
-    pub fn is_with_one_agent(self) -> bool {
+    pub(crate) fn is_with_one_agent(self) -> bool {
         self != Self::Start
     }
 

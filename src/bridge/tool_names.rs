@@ -11,26 +11,26 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 
 /// Maximum length of a tool name.
-pub const MAX_TOOL_NAME_CHARS: usize = 50;
+pub(crate) const MAX_TOOL_NAME_CHARS: usize = 50;
 
 /// A tool's request for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NameRequest<'a> {
+pub(crate) struct NameRequest<'a> {
     /// The agent's name in the configuration.
-    pub agent: &'a str,
+    pub(crate) agent: &'a str,
     /// The skill's id on the card; `None` for the one tool of an agent.
-    pub skill: Option<&'a str>,
+    pub(crate) skill: Option<&'a str>,
     /// The preferred name: `{agent}_{skill}` or `{skill}`.
-    pub natural: String,
+    pub(crate) natural: String,
     /// The name that the operator assigned.
-    pub given: Option<&'a str>,
+    pub(crate) given: Option<&'a str>,
 }
 
 /// Assigns a different name to each request, in the order of the requests.
 ///
 /// Names of the operator are used as they are (the configuration ensures that they differ). The
 /// result does not depend on the order of the requests.
-pub fn assign(wishes: &[NameRequest<'_>]) -> Vec<String> {
+pub(crate) fn assign(wishes: &[NameRequest<'_>]) -> Vec<String> {
     let mut names: Vec<String> = wishes.iter().map(first_choice).collect();
     // A name with a suffix can equal a natural one that imitates it; then that one gets a suffix
     // too.
@@ -65,7 +65,7 @@ const MAX_TITLE: usize = 32;
 
 /// Returns the id of a skill, or a name made from its title if the id was generated (a UUID, a
 /// hash): such an id means nothing to a model.
-pub fn readable_name<'a>(id: &'a str, title: &str) -> Cow<'a, str> {
+pub(crate) fn readable_name<'a>(id: &'a str, title: &str) -> Cow<'a, str> {
     if !is_generated(id) {
         return Cow::Borrowed(id);
     }
@@ -97,13 +97,13 @@ fn is_generated(id: &str) -> bool {
 }
 
 /// Returns true if a name can be used as it is.
-pub fn is_plain(name: &str) -> bool {
+pub(crate) fn is_plain(name: &str) -> bool {
     (1..=MAX_TOOL_NAME_CHARS).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
 /// Returns true if the name is reserved for built-in tools.
-pub fn is_reserved(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with("subagent_") || name == "find_agent"
 }
 

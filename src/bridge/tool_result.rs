@@ -285,7 +285,7 @@ struct FinishedOutput<'a> {
 
 /// A cancelled call with a task that continues.
 #[derive(Debug, Clone, Copy)]
-pub struct EarlierCall<'a> {
+pub(crate) struct EarlierCall<'a> {
     /// The output of its task.
     pub work: &'a AgentOutput,
     /// Number of the call, used while its task has no name.
@@ -296,7 +296,7 @@ pub struct EarlierCall<'a> {
 
 impl EarlierCall<'_> {
     /// Returns the sentences that name the task and the way to its result.
-    pub fn told(&self, audience: &ResultContext<'_>) -> String {
+    pub(crate) fn told(&self, audience: &ResultContext<'_>) -> String {
         let tool = if self.is_own_tool { ELSEWHERE } else { AGAIN };
         let task = audience.task(self.work, self.local);
         let task = task.as_str();
@@ -316,7 +316,7 @@ impl EarlierCall<'_> {
 
 /// Adds sentences of the gateway to a result: to its text, and to its structured content, which
 /// some clients show alone.
-pub fn add_text(result: &mut CallToolResult, said: &str) {
+pub(crate) fn add_text(result: &mut CallToolResult, said: &str) {
     if let Some(structured) = result.structured_content.take() {
         result.structured_content = Some(with_text(structured, said));
     }

@@ -115,7 +115,7 @@ impl AgentQuestion {
     }
 
     /// Returns true if the agent accepts answers only in the form of its framework.
-    pub fn has_forms(&self) -> bool {
+    pub(crate) fn has_forms(&self) -> bool {
         self.inputs.iter().any(|input| input.form != AnswerForm::Plain)
     }
 
@@ -161,7 +161,7 @@ impl AgentQuestion {
 
     /// Returns the way to give an answer as an argument of a tool: a sentence without its full
     /// stop.
-    pub fn answer_hint(&self) -> String {
+    pub(crate) fn answer_hint(&self) -> String {
         let value = |input: &InputField| match (input.form.is_confirmation(), &input.schema) {
             (true, _) => r#"{"confirmed": true} or {"confirmed": false}"#.to_owned(),
             // The schema is the agent's, the sentence the gateway's.
@@ -196,7 +196,7 @@ impl AgentQuestion {
 
     /// Returns this question in the round in which [`AgentQuestion::question_fingerprint`] named an
     /// input of it; `None` if that was another question.
-    pub fn in_round_of(&self, turn: [u8; 16]) -> Option<Fingerprint> {
+    pub(crate) fn in_round_of(&self, turn: [u8; 16]) -> Option<Fingerprint> {
         let mut named = self.clone();
         named.turn = self.turn.in_round(Fingerprint::from_bytes(turn).round());
         named.key_of(turn).map(|_| named.turn)
@@ -250,7 +250,7 @@ pub fn digest(accepted: &BTreeMap<String, Box<RawValue>>) -> [u8; 16] {
 }
 
 /// Returns such a digest of a free answer, which is not a form.
-pub fn digest_of_parts(parts: &[Part]) -> [u8; 16] {
+pub(crate) fn digest_of_parts(parts: &[Part]) -> [u8; 16] {
     let pieces = parts.iter().map(|part| match &part.body {
         PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.clone(),
         PartBody::Data(json) | PartBody::Unknown(json) => canonical(json),

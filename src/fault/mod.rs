@@ -17,7 +17,7 @@ use crate::mcp::{ClientCapabilities, Era, Version};
 
 /// The party that can correct a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Blame {
+pub(crate) enum Blame {
     /// The program that sent the request.
     Client,
     /// The agent or its owner.
@@ -175,7 +175,7 @@ pub enum Fault {
 
 /// A fault as numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OnWire {
+pub(crate) struct OnWire {
     /// HTTP status.
     pub status: StatusCode,
     /// JSON-RPC code.
@@ -187,7 +187,7 @@ impl Fault {
     ///
     /// Legacy clients lose the error of any response that is not 2xx, so an error of JSON-RPC only
     /// is 200 there.
-    pub fn on_wire(&self, era: Era) -> OnWire {
+    pub(crate) fn on_wire(&self, era: Era) -> OnWire {
         let modern = era == Era::Modern;
         let (status, code) = match self {
             Self::ParseError(_) => (StatusCode::BAD_REQUEST, -32700),
@@ -235,7 +235,7 @@ impl Fault {
 
     /// Returns the same for clients of A2A: their SDKs lose the error of any response that is not
     /// 2xx.
-    pub fn on_a2a_wire(&self) -> OnWire {
+    pub(crate) fn on_a2a_wire(&self) -> OnWire {
         let wire = self.on_wire(Era::Legacy);
         match self {
             Self::ParseError(_) | Self::InvalidRequest(_) => OnWire { status: StatusCode::OK, ..wire },
@@ -259,7 +259,7 @@ impl Fault {
     }
 
     /// Returns the party that can correct the fault.
-    pub fn culprit(&self) -> Blame {
+    pub(crate) fn culprit(&self) -> Blame {
         match self {
             Self::Internal
             | Self::Busy(_)

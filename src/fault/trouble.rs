@@ -113,12 +113,12 @@ impl AgentFailure {
 
 impl AgentFailure {
     /// Returns the text for the model.
-    pub fn public_message(&self, agent: &str) -> String {
+    pub(crate) fn public_message(&self, agent: &str) -> String {
         format!("Agent {agent:?} did not complete the call: {self}.")
     }
 
     /// Returns the label for metrics and the access log.
-    pub fn label(&self) -> &'static str {
+    pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "unreachable",
             Self::BreakerOpen(_) => "breaker_open",

@@ -181,7 +181,7 @@ pub fn parse_envelope(text: &str) -> Result<Message<'_, RawParams<'_>>, ParseErr
 /// # Errors
 ///
 /// As [`parse`].
-pub fn parse_raw(text: &str, other: impl FnMut(&str)) -> Result<Message<'_, &RawValue>, ParseError> {
+pub(crate) fn parse_raw(text: &str, other: impl FnMut(&str)) -> Result<Message<'_, &RawValue>, ParseError> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = RawReader(other).deserialize(&mut reader).and_then(|wire| reader.end().map(|()| wire));
     let wire = read.map_err(|error| locate_error(text, &error))?;
@@ -333,12 +333,12 @@ pub fn write_error(id: Option<&Id>, code: i32, message: &str, data: Option<&RawV
 }
 
 /// Encodes a notification.
-pub fn write_notification<P: Serialize>(method: &str, params: Option<&P>) -> Vec<u8> {
+pub(crate) fn write_notification<P: Serialize>(method: &str, params: Option<&P>) -> Vec<u8> {
     write(&NotificationEnvelope { jsonrpc: "2.0", method, params })
 }
 
 /// Encodes a request of the gateway; its id is a string.
-pub fn write_request<P: Serialize>(id: &str, method: &str, params: &P) -> Vec<u8> {
+pub(crate) fn write_request<P: Serialize>(id: &str, method: &str, params: &P) -> Vec<u8> {
     write(&RequestEnvelope { jsonrpc: "2.0", id, method, params })
 }
 

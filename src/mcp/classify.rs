@@ -42,7 +42,7 @@ impl MessageEra {
 }
 
 /// Returns the era in which a rejection is written when only the headers can be trusted.
-pub fn era_of_headers(headers: &McpHeaders<'_>) -> Era {
+pub(crate) fn era_of_headers(headers: &McpHeaders<'_>) -> Era {
     match headers.version {
         McpHeaderValue::Is(text) if is_modern(text) => Era::Modern,
         McpHeaderValue::Is(_) | McpHeaderValue::Absent | McpHeaderValue::Unusable => Era::Legacy,

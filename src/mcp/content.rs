@@ -68,7 +68,7 @@ impl ContentBlock {
     }
 
     /// Returns text that only the model needs.
-    pub fn for_the_model(text: impl Into<String>) -> Self {
+    pub(crate) fn for_the_model(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), annotations: Some(Annotations { audience: ["assistant"] }) }
     }
 }

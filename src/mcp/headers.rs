@@ -8,9 +8,9 @@ use http::HeaderMap;
 use std::borrow::Cow;
 
 /// `MCP-Protocol-Version`.
-pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+pub(crate) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// `Mcp-Session-Id`.
-pub const SESSION_ID: &str = "mcp-session-id";
+pub(crate) const SESSION_ID: &str = "mcp-session-id";
 /// `Mcp-Method`.
 pub const METHOD: &str = "mcp-method";
 /// `Mcp-Name`.
@@ -101,7 +101,7 @@ fn accepted(headers: &HeaderMap) -> (bool, bool) {
 /// Decodes the base64 form of an `Mcp-Name` value: `=?base64?…?=`.
 ///
 /// Returns `None` if the value looks like that form and is not valid.
-pub fn decode_base64_name(value: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn decode_base64_name(value: &str) -> Option<Cow<'_, str>> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Some(Cow::Borrowed(value));
     };

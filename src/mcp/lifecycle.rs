@@ -26,7 +26,7 @@ pub struct Implementation<'a> {
 /// The gateway's capabilities. Equal in both eras except for logging, which the modern era requests
 /// per request, and tasks, which 2025-11-25 has in its core and the modern era as an extension.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct ServerCapabilities {
+pub(crate) struct ServerCapabilities {
     tools: ListCapability,
     resources: ResourcesCapability,
     prompts: Empty,
@@ -83,7 +83,7 @@ struct ExtensionsCapability {
 impl ServerCapabilities {
     /// Returns the capabilities for `initialize` of a revision. `lists_tasks` is true if the caller
     /// has a name of its own, so that its tasks can be told apart from those of others.
-    pub fn legacy(version: Version, lists_tasks: bool) -> Self {
+    pub(crate) fn legacy(version: Version, lists_tasks: bool) -> Self {
         let tasks = TasksCapability {
             list: lists_tasks.then_some(Empty {}),
             cancel: Empty {},
@@ -94,7 +94,7 @@ impl ServerCapabilities {
     }
 
     /// Returns the capabilities for `server/discover`.
-    pub fn modern() -> Self {
+    pub(crate) fn modern() -> Self {
         Self { extensions: Some(ExtensionsCapability { tasks: Empty {} }), ..Self::either() }
     }
 
@@ -114,7 +114,7 @@ impl ServerCapabilities {
 /// The result of `initialize`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct InitializeResult<'a> {
+pub(crate) struct InitializeResult<'a> {
     /// Revision of the session.
     pub protocol_version: &'static str,
     /// The gateway's capabilities.
@@ -129,7 +129,7 @@ pub struct InitializeResult<'a> {
 /// The result of `server/discover`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DiscoverResult<'a> {
+pub(crate) struct DiscoverResult<'a> {
     /// The modern revisions; legacy ones are not listed here (`docs/spec/mcp.md` §1.5).
     pub supported_versions: [&'static str; Version::MODERN.len()],
     /// The gateway's capabilities.
@@ -141,7 +141,7 @@ pub struct DiscoverResult<'a> {
 
 impl<'a> DiscoverResult<'a> {
     /// Returns the result with these instructions.
-    pub fn new(instructions: Option<&'a str>) -> Self {
+    pub(crate) fn new(instructions: Option<&'a str>) -> Self {
         Self {
             supported_versions: Version::MODERN.map(Version::as_str),
             capabilities: ServerCapabilities::modern(),
@@ -152,7 +152,7 @@ impl<'a> DiscoverResult<'a> {
 
 /// The result of `ping` and of every other method without a result; strictly empty.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct EmptyResult {}
+pub(crate) struct EmptyResult {}
 
 /// A set of client capabilities.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -164,11 +164,11 @@ impl ClientCapabilities {
     /// The client can send its user to a URL.
     pub const URL: Self = Self(2);
     /// The client knows the tasks extension (2026-07-28).
-    pub const TASKS_EXTENSION: Self = Self(4);
+    pub(crate) const TASKS_EXTENSION: Self = Self(4);
     /// The client can sample from a model. The gateway never asks for that.
-    pub const SAMPLING: Self = Self(8);
+    pub(crate) const SAMPLING: Self = Self(8);
     /// The client has roots. The gateway never asks for them.
-    pub const ROOTS: Self = Self(16);
+    pub(crate) const ROOTS: Self = Self(16);
 
     /// Returns true if the set contains all of `other`.
     pub fn has(self, other: Self) -> bool {
@@ -176,7 +176,7 @@ impl ClientCapabilities {
     }
 
     /// Returns true if the client can put a question to its user, by form or by URL.
-    pub fn can_be_asked(self) -> bool {
+    pub(crate) fn can_be_asked(self) -> bool {
         self.has(Self::FORM) || self.has(Self::URL)
     }
 

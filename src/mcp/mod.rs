@@ -12,9 +12,9 @@ pub mod headers;
 pub mod lifecycle;
 pub mod notifications;
 pub mod params;
-pub mod resources;
+pub(crate) mod resources;
 pub mod result_writer;
-pub mod tasks;
+pub(crate) mod tasks;
 pub mod tools;
 pub mod version;
 

@@ -107,7 +107,7 @@ struct SubscriptionRef<'a> {
 
 /// The `_meta` with the id of a subscription: that of its `subscriptions/listen`, in its JSON type.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct SubscriptionMeta<'a> {
+pub(crate) struct SubscriptionMeta<'a> {
     /// The id of the request.
     #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
     pub subscription: &'a Id,
@@ -129,13 +129,13 @@ struct ResourceUpdatedParams<'a> {
 
 /// Encodes the change of a resource, for a GET stream (`None`) or for the `subscriptions/listen`
 /// with this id.
-pub fn resource_updated(uri: &str, subscription: Option<&Id>) -> Vec<u8> {
+pub(crate) fn resource_updated(uri: &str, subscription: Option<&Id>) -> Vec<u8> {
     let meta = subscription.map(|subscription| SubscriptionMeta { subscription });
     write_notification("notifications/resources/updated", Some(&ResourceUpdatedParams { meta, uri }))
 }
 
 /// Encodes the change of a core task (2025-11-25), for a GET stream.
-pub fn core_task_changed(task: &TaskSnapshot<'_>) -> Vec<u8> {
+pub(crate) fn core_task_changed(task: &TaskSnapshot<'_>) -> Vec<u8> {
     write_notification("notifications/tasks/status", Some(&CoreTask::from(task)))
 }
 
@@ -149,7 +149,7 @@ struct TaskChanged<'a> {
 
 /// Encodes the change of an extension task, for the `subscriptions/listen` with this id. The status
 /// that is written is that of the detail.
-pub fn task_changed(task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>, subscription: &Id) -> Vec<u8> {
+pub(crate) fn task_changed(task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>, subscription: &Id) -> Vec<u8> {
     let task = DetailedTask::new(task, detail);
     let params = TaskChanged { task, meta: SubscriptionMeta { subscription } };
     write_notification("notifications/tasks", Some(&params))

@@ -101,14 +101,14 @@ impl<'a> ClientParams<'a> {
     }
 
     /// Returns the value that is already filled in for this variable.
-    pub fn filled(&self, variable: &str) -> Option<&str> {
+    pub(crate) fn filled(&self, variable: &str) -> Option<&str> {
         let Object(context) = self.context.as_ref()?;
         context.arguments.get(variable).map(String::as_str)
     }
 }
 
 /// Maximum number of `_meta` members with names of their own that are kept for A2A extensions.
-pub const MOST_EXTENSIONS: usize = 32;
+pub(crate) const MOST_EXTENSIONS: usize = 32;
 
 /// The `_meta` of a request (`docs/spec/mcp.md` §1.4).
 #[derive(Debug, Default)]
@@ -306,7 +306,7 @@ struct ModernClaim<'a> {
 }
 
 /// Returns true if a `_meta` that does not parse still claims to be of the modern era.
-pub fn claims_modern(meta: &RawValue) -> bool {
+pub(crate) fn claims_modern(meta: &RawValue) -> bool {
     serde_json::from_str::<ModernClaim<'_>>(meta.get()).is_ok_and(|claim| claim.version.is_some())
 }
 

@@ -8,80 +8,80 @@ use super::content::EmbeddedResource;
 
 /// One resource of a list.
 #[derive(Debug, Serialize)]
-pub struct Resource<'a> {
+pub(crate) struct Resource<'a> {
     /// The resource's URI.
-    pub uri: String,
+    pub(crate) uri: String,
     /// The resource's name.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// The resource's content, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<&'a str>,
+    pub(crate) description: Option<&'a str>,
     /// Media type.
     #[serde(rename = "mimeType")]
-    pub media_type: &'static str,
+    pub(crate) media_type: &'static str,
 }
 
 /// The result of `resources/list`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ListResourcesResult<'a> {
+pub(crate) struct ListResourcesResult<'a> {
     /// One page, sorted by name.
-    pub resources: Vec<Resource<'a>>,
+    pub(crate) resources: Vec<Resource<'a>>,
     /// Cursor of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
 }
 
 /// One template of `resources/templates/list`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ResourceTemplate {
+pub(crate) struct ResourceTemplate {
     /// URI template (RFC 6570).
-    pub uri_template: &'static str,
+    pub(crate) uri_template: &'static str,
     /// The template's name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The resources that the template leads to.
-    pub description: &'static str,
+    pub(crate) description: &'static str,
     /// Media type of these resources.
-    pub mime_type: &'static str,
+    pub(crate) mime_type: &'static str,
 }
 
 /// The result of `resources/templates/list`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ListResourceTemplatesResult {
+pub(crate) struct ListResourceTemplatesResult {
     /// All templates.
-    pub resource_templates: &'static [ResourceTemplate],
+    pub(crate) resource_templates: &'static [ResourceTemplate],
 }
 
 /// The result of `resources/read`.
 #[derive(Debug, Serialize)]
-pub struct ReadResourceResult {
+pub(crate) struct ReadResourceResult {
     /// The content; never empty.
-    pub contents: Vec<EmbeddedResource>,
+    pub(crate) contents: Vec<EmbeddedResource>,
 }
 
 /// The result of `prompts/list`, always empty.
 #[derive(Debug, Default, Serialize)]
-pub struct ListPromptsResult {
+pub(crate) struct ListPromptsResult {
     prompts: [(); 0],
 }
 
 /// The result of `completion/complete`.
 #[derive(Debug, Serialize)]
-pub struct CompleteResult<'a> {
+pub(crate) struct CompleteResult<'a> {
     /// The possible values.
-    pub completion: Completion<'a>,
+    pub(crate) completion: Completion<'a>,
 }
 
 /// The possible values of an argument.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Completion<'a> {
+pub(crate) struct Completion<'a> {
     /// At most 100.
-    pub values: Vec<&'a str>,
+    pub(crate) values: Vec<&'a str>,
     /// Number of possible values in all.
-    pub total: usize,
+    pub(crate) total: usize,
     /// True if `values` is incomplete.
-    pub has_more: bool,
+    pub(crate) has_more: bool,
 }

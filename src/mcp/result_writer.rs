@@ -58,7 +58,7 @@ pub struct ResultWriter<'a> {
 
 impl ResultWriter<'_> {
     /// Writes a response with a list, or with another cacheable result.
-    pub fn cacheable<R: CacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
+    pub(crate) fn cacheable<R: CacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
         match self.era {
             Era::Legacy => write_result(id, result),
             Era::Modern => {
@@ -95,21 +95,21 @@ impl ResultWriter<'_> {
     }
 
     /// Writes for modern clients the result of a call that continues as an extension task.
-    pub fn task_created(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
+    pub(crate) fn task_created(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
         let result = ExtensionTask::from(task);
         write_result(id, &UncachedResult { result: &result, complete: self.of_type("task") })
     }
 
     /// Writes for modern clients `tasks/get` of the extension. The status that is written is that
     /// of the detail.
-    pub fn task_detailed(&self, id: &Id, task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>) -> Vec<u8> {
+    pub(crate) fn task_detailed(&self, id: &Id, task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>) -> Vec<u8> {
         let result = DetailedTask::new(task, detail);
         write_result(id, &UncachedResult { result: &result, complete: self.complete() })
     }
 
     /// Writes for modern clients `tasks/update` and `tasks/cancel` of the extension, which have an
     /// empty result.
-    pub fn acknowledged_empty(&self, id: &Id) -> Vec<u8> {
+    pub(crate) fn acknowledged_empty(&self, id: &Id) -> Vec<u8> {
         write_result(id, &self.complete())
     }
 
@@ -122,23 +122,28 @@ impl ResultWriter<'_> {
 
     /// Writes for 2025-11-25 the result of a call that continues as a core task; `told` is the text
     /// for the model meanwhile.
-    pub fn core_task_created(&self, id: &Id, task: &TaskSnapshot<'_>, told: &str) -> Vec<u8> {
+    pub(crate) fn core_task_created(&self, id: &Id, task: &TaskSnapshot<'_>, told: &str) -> Vec<u8> {
         write_result(id, &CreateTaskResult::new(task, told))
     }
 
     /// Writes for 2025-11-25 `tasks/get` and `tasks/cancel` of the core.
-    pub fn core_task(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
+    pub(crate) fn core_task(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
         write_result(id, &CoreTask::from(task))
     }
 
     /// Writes for 2025-11-25 `tasks/list` of the core.
-    pub fn core_task_list(&self, id: &Id, tasks: &[TaskSnapshot<'_>], next_cursor: Option<&str>) -> Vec<u8> {
+    pub(crate) fn core_task_list(
+        &self,
+        id: &Id,
+        tasks: &[TaskSnapshot<'_>],
+        next_cursor: Option<&str>,
+    ) -> Vec<u8> {
         let tasks = tasks.iter().map(CoreTask::from).collect();
         write_result(id, &ListTasksResult { tasks, next_cursor })
     }
 
     /// Writes for 2025-11-25 `tasks/result` of the core.
-    pub fn core_task_result(&self, id: &Id, result: &CallToolResult, task_id: &str) -> Vec<u8> {
+    pub(crate) fn core_task_result(&self, id: &Id, result: &CallToolResult, task_id: &str) -> Vec<u8> {
         write_result(id, &TaskResult::new(result, task_id))
     }
 

@@ -13,7 +13,7 @@ use super::tools::{CallToolResult, ResultMeta};
 /// The status of a task, as a client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TaskStatus {
+pub(crate) enum TaskStatus {
     /// The agent works on the task.
     Working,
     /// The task waits for the user.
@@ -28,7 +28,7 @@ pub enum TaskStatus {
 
 impl TaskStatus {
     /// Returns the status as it is written on the wire.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Working => "working",
             Self::InputRequired => "input_required",
@@ -39,7 +39,7 @@ impl TaskStatus {
     }
 
     /// Returns true if the status never changes again.
-    pub fn is_terminal(self) -> bool {
+    pub(crate) fn is_terminal(self) -> bool {
         match self {
             Self::Working | Self::InputRequired => false,
             Self::Completed | Self::Failed | Self::Cancelled => true,
@@ -49,27 +49,27 @@ impl TaskStatus {
 
 /// The data of a task at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskSnapshot<'a> {
+pub(crate) struct TaskSnapshot<'a> {
     /// The handle of the task.
-    pub task_id: &'a str,
+    pub(crate) task_id: &'a str,
     /// The status.
-    pub status: TaskStatus,
+    pub(crate) status: TaskStatus,
     /// The status in words.
-    pub status_message: Option<String>,
+    pub(crate) status_message: Option<String>,
     /// Time of creation; see [`iso8601`].
-    pub created_at: String,
+    pub(crate) created_at: String,
     /// Time of the last change.
-    pub last_updated_at: String,
+    pub(crate) last_updated_at: String,
     /// Lifetime from the creation, in milliseconds; `None` is unlimited.
-    pub ttl_ms: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
     /// Suggested interval between two polls, in milliseconds.
-    pub poll_interval_ms: u64,
+    pub(crate) poll_interval_ms: u64,
 }
 
 /// The additional members of an extension task, by its status. The detail decides the status that
 /// is written, so that the two always agree.
 #[derive(Debug, Clone, Copy)]
-pub enum TaskDetail<'a> {
+pub(crate) enum TaskDetail<'a> {
     /// None: the task is in progress.
     Working,
     /// The open questions: an object, by their keys.
@@ -89,7 +89,7 @@ pub enum TaskDetail<'a> {
 
 impl TaskDetail<'_> {
     /// Returns the status that belongs to the detail.
-    pub fn status(&self) -> TaskStatus {
+    pub(crate) fn status(&self) -> TaskStatus {
         match self {
             Self::Working => TaskStatus::Working,
             Self::InputRequired(_) => TaskStatus::InputRequired,
@@ -271,7 +271,7 @@ const DAY: u64 = 86_400_000;
 
 /// Formats a moment in Unix milliseconds as ISO 8601, in UTC; the far future is cut to the end of
 /// the year 9999.
-pub fn iso8601(unix_millis: u64) -> String {
+pub(crate) fn iso8601(unix_millis: u64) -> String {
     let millis = unix_millis.min(LAST);
     let (day, rest) = (millis / DAY, millis % DAY);
     let (hour, minute, second, milli) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000);

@@ -87,7 +87,7 @@ pub struct ToolAnnotations<'a> {
 
 impl<'a> ToolAnnotations<'a> {
     /// Returns the hints for an agent's tool.
-    pub fn of_an_agent(title: Option<&'a str>) -> Self {
+    pub(crate) fn of_an_agent(title: Option<&'a str>) -> Self {
         Self {
             title,
             read_only_hint: false,
@@ -101,7 +101,7 @@ impl<'a> ToolAnnotations<'a> {
 /// The result of `tools/list`; each tool is encoded already.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ListToolsResult<'a> {
+pub(crate) struct ListToolsResult<'a> {
     /// One page, sorted by name.
     pub tools: Vec<&'a RawValue>,
     /// Cursor of the next page; absent on the last.
@@ -160,7 +160,7 @@ impl CallToolResult {
 
     /// Returns the result with `isError` set to `is_error`.
     #[must_use]
-    pub fn with_error(self, is_error: bool) -> Self {
+    pub(crate) fn with_error(self, is_error: bool) -> Self {
         Self { is_error, ..self }
     }
 

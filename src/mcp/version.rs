@@ -44,7 +44,7 @@ impl Version {
     /// Every modern revision, as listed by `server/discover` and error -32022.
     pub const MODERN: [Self; 1] = [Self::V2026_07_28];
     /// The revision of a legacy request without a session.
-    pub const STATELESS: Self = Self::V2025_03_26;
+    pub(crate) const STATELESS: Self = Self::V2025_03_26;
 
     /// Returns the revision as it is written on the wire.
     pub fn as_str(self) -> &'static str {
@@ -64,7 +64,7 @@ impl Version {
 
     /// Returns the answer of `initialize`: the requested revision if it is a legacy one, else the
     /// newest legacy one.
-    pub fn negotiate(requested: &str) -> Self {
+    pub(crate) fn negotiate(requested: &str) -> Self {
         match Self::named(requested) {
             Some(version) if version.era() == Era::Legacy => version,
             Some(_) | None => Self::V2025_11_25,
@@ -78,22 +78,22 @@ impl Version {
 
     /// Returns true if its clients know `structuredContent`, `resource_link`, `title` and `_meta`
     /// everywhere.
-    pub fn has_structured_output(self) -> bool {
+    pub(crate) fn has_structured_output(self) -> bool {
         self >= Self::V2025_06_18
     }
 
     /// Returns true if its clients know audio content.
-    pub fn has_audio(self) -> bool {
+    pub(crate) fn has_audio(self) -> bool {
         self >= Self::V2025_03_26
     }
 
     /// Returns true if its core has tasks.
-    pub fn has_core_tasks(self) -> bool {
+    pub(crate) fn has_core_tasks(self) -> bool {
         self == Self::V2025_11_25
     }
 
     /// Returns true if its clients may send batches.
-    pub fn has_batches(self) -> bool {
+    pub(crate) fn has_batches(self) -> bool {
         self == Self::V2025_03_26
     }
 
@@ -110,7 +110,7 @@ impl Version {
 
     /// Returns the revision with this [`Version::number`]; legacy revisions only, since only they
     /// have sessions.
-    pub fn numbered(number: u8) -> Option<Self> {
+    pub(crate) fn numbered(number: u8) -> Option<Self> {
         Self::LEGACY.into_iter().find(|version| version.number() == number)
     }
 }
@@ -238,7 +238,7 @@ impl Method {
 
 /// The cancellation of a request, of either side: the only notification of a client that the
 /// gateway acts on.
-pub const CANCELLED: &str = "notifications/cancelled";
+pub(crate) const CANCELLED: &str = "notifications/cancelled";
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use super::sealer::{PayloadReader, PayloadWriter};
 use super::sealer::{Sealer, TokenPurpose};
 
 /// Maximum length of a handle for a client, in characters.
-pub const MAX_HANDLE: usize = 512;
+pub(crate) const MAX_HANDLE: usize = 512;
 
 const VERSION: u8 = 1;
 /// The version of a task handle that names a skill.
@@ -101,7 +101,7 @@ impl TaskRef {
     /// Returns the reference, without its skill if there is no room for that; `None` if it does not
     /// fit even so.
     #[must_use]
-    pub fn fitting(self) -> Option<Self> {
+    pub(crate) fn fitting(self) -> Option<Self> {
         if self.fits() {
             return Some(self);
         }

@@ -14,8 +14,11 @@ mod request_state;
 mod sealer;
 mod ticket;
 
-pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
-pub use push_token::{MAX_WEBHOOK_URL, PushTicket, WebhookAuthentication, WebhookTicket};
+pub(crate) use handles::MAX_HANDLE;
+pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, TaskHandle, TaskRef};
+pub use push_token::PushTicket;
+pub(crate) use push_token::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
 pub use request_state::{ElicitationTicket, RequestState, TaskKey};
 pub use sealer::{MAX_TOKEN, NoKey, Sealer, TokenPurpose};
-pub use ticket::{ListKind, PageCursor, SessionTicket};
+pub use ticket::ListKind;
+pub use ticket::{PageCursor, SessionTicket};

@@ -43,7 +43,7 @@ impl PushTicket {
 
     /// Returns the credential that the agent must send, made with the key that seals now: after a
     /// change of key the agent needs a new registration.
-    pub fn push_credential(&self, sealer: &Sealer) -> String {
+    pub(crate) fn push_credential(&self, sealer: &Sealer) -> String {
         let sealed = sealer.seal(TokenPurpose::Push, PROOF, &named(&self.agent, self.task.as_str()));
         URL_SAFE_NO_PAD.encode(Sha256::digest(sealed))
     }
@@ -61,7 +61,7 @@ const WEBHOOK_PROOF: &str = "webhook proof";
 
 const VERSION: u8 = 1;
 /// Maximum length of a client's webhook URL, in bytes.
-pub const MAX_WEBHOOK_URL: usize = 1024;
+pub(crate) const MAX_WEBHOOK_URL: usize = 1024;
 /// Maximum length of the payload, in bytes: agents have to store the URL, which is a third longer.
 const MAX_PAYLOAD_BYTES: usize = 3 * 1024;
 /// Maximum number of schemes.
@@ -70,7 +70,7 @@ const MOST_SCHEMES: usize = 16;
 /// A client's webhook, with the data to forward a push to it. Contains secrets, so that it is not
 /// printable.
 #[derive(Clone, PartialEq, Eq)]
-pub struct WebhookTicket {
+pub(crate) struct WebhookTicket {
     /// The stable name of the caller that registered the webhook.
     pub caller: String,
     /// The configured name of the agent.
@@ -90,7 +90,7 @@ pub struct WebhookTicket {
 
 /// The authentication that a client expects from the sender of pushes. Not printable.
 #[derive(Clone, PartialEq, Eq)]
-pub struct WebhookAuthentication {
+pub(crate) struct WebhookAuthentication {
     /// The schemes to choose from.
     pub schemes: Vec<String>,
     /// The credentials for the scheme.
@@ -99,14 +99,14 @@ pub struct WebhookAuthentication {
 
 impl WebhookTicket {
     /// Returns true if the URL is within the length that agents can be expected to store.
-    pub fn fits(&self) -> bool {
+    pub(crate) fn fits(&self) -> bool {
         let schemes = self.authentication.as_ref().map_or(0, |given| given.schemes.len());
         self.url.len() <= MAX_WEBHOOK_URL && schemes <= MOST_SCHEMES && self.length() <= MAX_PAYLOAD_BYTES
     }
 
     /// Returns the last segment of the URL, which is unguessable and opaque, and the credential
     /// that the agent must send.
-    pub fn seal(&self, sealer: &Sealer) -> (String, String) {
+    pub(crate) fn seal(&self, sealer: &Sealer) -> (String, String) {
         let payload = self.written();
         let proof: [u8; 32] =
             Sha256::digest(sealer.seal(TokenPurpose::Webhook, WEBHOOK_PROOF, &payload)).into();
@@ -115,7 +115,7 @@ impl WebhookTicket {
     }
 
     /// Opens a URL as its webhook and credential; `None` if the gateway did not make it.
-    pub fn open(sealer: &Sealer, token: &str) -> Option<(Self, String)> {
+    pub(crate) fn open(sealer: &Sealer, token: &str) -> Option<(Self, String)> {
         let whole = sealer.open(TokenPurpose::Webhook, WEBHOOK_ADDRESS, token)?;
         let (proof, payload) = whole.split_first_chunk::<32>()?;
         Some((Self::read(payload)?, URL_SAFE_NO_PAD.encode(proof)))

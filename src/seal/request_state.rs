@@ -129,7 +129,7 @@ impl RequestState {
     }
 
     /// Returns true if the state is valid at `now` (Unix seconds).
-    pub fn is_live(&self, now: u64) -> bool {
+    pub(crate) fn is_live(&self, now: u64) -> bool {
         now < self.expires
     }
 }

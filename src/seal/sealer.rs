@@ -105,7 +105,13 @@ impl Sealer {
     }
 
     /// Seals `payload` so that no two tokens are equal, provided that no two `nonce`s are.
-    pub fn seal_once(&self, purpose: TokenPurpose, caller: &str, payload: &[u8], nonce: [u8; 16]) -> String {
+    pub(crate) fn seal_once(
+        &self,
+        purpose: TokenPurpose,
+        caller: &str,
+        payload: &[u8],
+        nonce: [u8; 16],
+    ) -> String {
         let mut plain = Vec::with_capacity(payload.len().saturating_add(17));
         plain.push(ONCE);
         plain.extend_from_slice(&nonce);

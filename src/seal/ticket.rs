@@ -55,7 +55,7 @@ impl SessionTicket {
     }
 
     /// Returns true if the session is live at `now` (Unix seconds).
-    pub fn is_live(&self, now: u64) -> bool {
+    pub(crate) fn is_live(&self, now: u64) -> bool {
         now < self.expires
     }
 }

@@ -6,4 +6,5 @@
 mod decoder;
 pub mod encoder;
 
-pub use decoder::{Decoder, Event, EventTooLarge};
+pub use decoder::EventTooLarge;
+pub use decoder::{Decoder, Event};

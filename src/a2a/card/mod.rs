@@ -13,18 +13,19 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-pub use self::interface::{AgentInterface, InterfaceCandidate};
+pub use self::interface::AgentInterface;
+pub use self::interface::InterfaceCandidate;
 pub use self::security::{ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
 pub use self::signature::{CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature};
 use self::wire::CardIn;
-pub use self::wire::skill_id;
+pub(crate) use self::wire::skill_id;
 use super::lenient::LenientObject;
 use super::lenient::{MAX_DEPTH, depth_within};
 use super::route::PathSegmentError;
 use super::sanitize::visible_json;
 
 /// Maximum size of a card, in bytes.
-pub const MAX_CARD_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_CARD_BYTES: usize = 1024 * 1024;
 /// Maximum number of skills that are used from one card.
 pub const MAX_SKILLS: usize = 256;
 
@@ -195,7 +196,7 @@ impl AgentCard {
     /// Returns the other supported interfaces, at other URLs than `first`, in the order of the
     /// card.
     #[must_use]
-    pub fn other_interfaces(
+    pub(crate) fn other_interfaces(
         &self,
         first: &AgentInterface,
         pin: Option<super::Dialect>,

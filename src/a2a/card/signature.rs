@@ -96,7 +96,7 @@ impl SignedCard {
 
     /// Returns the card in this form; `None` if it has none.
     #[must_use]
-    pub fn covered(&self, form: CanonicalForm) -> Option<SignedContent> {
+    pub(crate) fn covered(&self, form: CanonicalForm) -> Option<SignedContent> {
         let known = || Value::Object(select(&self.card, CARD, form));
         let all = || Value::Object(self.card.clone());
         match form {

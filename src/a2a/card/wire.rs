@@ -206,7 +206,7 @@ fn skills(list: LenientList<LenientObject<SkillIn>>, problems: &mut CardProblems
 
 /// Returns the gateway's form of a skill id: one line without control characters, of at most 128
 /// bytes.
-pub fn skill_id(written: &str) -> String {
+pub(crate) fn skill_id(written: &str) -> String {
     clean_line(written, MAX_NAME)
 }
 

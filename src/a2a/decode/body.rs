@@ -420,7 +420,7 @@ impl TaskHistory {
     }
 
     /// Returns the agent's last message, if there is one. Parses all messages on each call.
-    pub fn last_agent_message(&self) -> Option<Message> {
+    pub(crate) fn last_agent_message(&self) -> Option<Message> {
         self.messages().into_iter().rfind(|message| message.role == Role::Agent)
     }
 }

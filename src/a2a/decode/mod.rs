@@ -43,7 +43,7 @@ impl Dialect {
     /// # Errors
     ///
     /// [`AgentError`] if the agent rejected the registration or did not respond.
-    pub fn webhook_id(self, json: &[u8]) -> Result<Option<String>, AgentError> {
+    pub(crate) fn webhook_id(self, json: &[u8]) -> Result<Option<String>, AgentError> {
         result(json, self)?;
         let LenientObject(answer) =
             serde_json::from_slice::<LenientObject<PushResponse>>(json).map_err(not_json)?;

@@ -71,7 +71,7 @@ impl AgentInterface {
     /// # Errors
     ///
     /// [`BadParams`] if a required id is missing, or cannot go into a path.
-    pub fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
+    pub(crate) fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
         let given: RouteParams<'_> =
             serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
         let param = |name: &str| {
@@ -157,7 +157,7 @@ impl RouteParams<'_> {
 /// # Errors
 ///
 /// [`AgentError`] if it is no JSON.
-pub fn to_json_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
+pub(crate) fn to_json_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
     let is_success = (200..300).contains(&status);
     let failed = serde_json::from_str::<Object<RestErrorBody<'_>>>(json).ok().map(|Object(said)| said.error);
     if let Some(error) = failed.filter(|error| error.get() != "null") {

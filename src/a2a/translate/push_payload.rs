@@ -19,7 +19,7 @@ use super::response::AgentResponse;
 use super::response::ResponseTranslator;
 
 /// The body of a push.
-pub struct PushPayload<'a> {
+pub(crate) struct PushPayload<'a> {
     said: &'a str,
     dialect: Dialect,
     form: PayloadKind,
@@ -79,7 +79,7 @@ impl<'a> PushPayload<'a> {
     /// with the dialect `from`.
     ///
     /// `None` if it is neither a task nor an event of any version, or could be read as two of them.
-    pub fn read(json: &'a str, from: Dialect) -> Option<Self> {
+    pub(crate) fn read(json: &'a str, from: Dialect) -> Option<Self> {
         if !depth_within(json.as_bytes(), MAX_DEPTH) {
             return None;
         }
@@ -98,17 +98,17 @@ impl<'a> PushPayload<'a> {
     }
 
     /// Returns the body, without a JSON-RPC envelope.
-    pub fn json(&self) -> &'a str {
+    pub(crate) fn json(&self) -> &'a str {
         self.said
     }
 
     /// Returns the agent's id of the task, if the body names one.
-    pub fn task_id(&self) -> Option<&str> {
+    pub(crate) fn task_id(&self) -> Option<&str> {
         self.task_id.as_deref()
     }
 
     /// Returns true if a client of this version can read the body unchanged.
-    pub fn is_for(&self, to: Dialect) -> bool {
+    pub(crate) fn is_for(&self, to: Dialect) -> bool {
         self.dialect == to
             && (to != Dialect::V1
                 || matches!(self.form, PayloadKind::WrappedTask | PayloadKind::WrappedEvent))
@@ -116,7 +116,7 @@ impl<'a> PushPayload<'a> {
 
     /// Returns true if the body contains everything for a client of this version. If not, the
     /// client expects the task, and this is only a part of one.
-    pub fn is_complete(&self, to: Dialect) -> bool {
+    pub(crate) fn is_complete(&self, to: Dialect) -> bool {
         to == Dialect::V1 || matches!(self.form, PayloadKind::Task | PayloadKind::WrappedTask)
     }
 
@@ -125,7 +125,7 @@ impl<'a> PushPayload<'a> {
     /// # Errors
     ///
     /// [`AgentError`] if the content contradicts its shape.
-    pub fn answer(&self) -> Result<AgentResponse, AgentError> {
+    pub(crate) fn answer(&self) -> Result<AgentResponse, AgentError> {
         let wrapped = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, self.said);
         AgentResponse::read(self.dialect, Operation::Subscribe, wrapped.as_bytes())
     }

@@ -418,7 +418,7 @@ struct MessageIds {
 }
 
 /// Returns the id of the conversation of the message in a request. An unreadable request has none.
-pub fn context_of(request: &[u8]) -> Option<String> {
+pub(crate) fn context_of(request: &[u8]) -> Option<String> {
     if !depth_within(request, MAX_DEPTH) {
         return None;
     }

@@ -16,40 +16,40 @@ use crate::a2a::AgentExtension;
 /// One agent of the list.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ListedAgent<'a> {
+pub(crate) struct ListedAgent<'a> {
     /// The agent's name in the configuration.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// The agent's name on its card.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<&'a str>,
+    pub(crate) title: Option<&'a str>,
     /// The agent's description.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub description: Option<&'a str>,
+    pub(crate) description: Option<&'a str>,
     /// The version of the agent itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<&'a str>,
+    pub(crate) version: Option<&'a str>,
     /// URL of the agent's endpoint.
-    pub url: String,
+    pub(crate) url: String,
     /// URL of the agent's card.
-    pub card: String,
+    pub(crate) card: String,
     /// The agent's reachability.
-    pub status: Reachability,
+    pub(crate) status: Reachability,
     /// The A2A versions that clients may use for it here; its own is the first.
-    pub protocol_versions: Vec<&'static str>,
+    pub(crate) protocol_versions: Vec<&'static str>,
     /// The bindings that clients may use.
-    pub bindings: &'static [&'static str],
+    pub(crate) bindings: &'static [&'static str],
     /// The agent's capabilities, if its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub capabilities: Option<AgentCapabilities>,
+    pub(crate) capabilities: Option<AgentCapabilities>,
     /// The skills that match.
-    pub skills: Vec<ListedSkill<'a>>,
+    pub(crate) skills: Vec<ListedSkill<'a>>,
     /// The extensions that the agent supports.
-    pub extensions: Vec<ListedExtension<'a>>,
+    pub(crate) extensions: Vec<ListedExtension<'a>>,
 }
 
 /// One skill of an agent in the list.
 #[derive(Debug, Serialize)]
-pub struct ListedSkill<'a> {
+pub(crate) struct ListedSkill<'a> {
     id: &'a str,
     name: &'a str,
     tags: &'a [String],
@@ -57,7 +57,7 @@ pub struct ListedSkill<'a> {
 
 /// An extension that an agent supports.
 #[derive(Debug, Serialize)]
-pub struct ListedExtension<'a> {
+pub(crate) struct ListedExtension<'a> {
     uri: &'a str,
     required: bool,
 }
@@ -75,7 +75,7 @@ impl<'a> From<&'a AgentExtension> for ListedExtension<'a> {
 }
 
 /// Encodes one page of the list as JSON.
-pub fn page(agents: &[ListedAgent<'_>], total: usize, next_cursor: Option<&str>) -> String {
+pub(crate) fn page(agents: &[ListedAgent<'_>], total: usize, next_cursor: Option<&str>) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct AgentListPage<'a> {
@@ -89,17 +89,17 @@ pub fn page(agents: &[ListedAgent<'_>], total: usize, next_cursor: Option<&str>)
 
 /// One agent of the catalog.
 #[derive(Debug)]
-pub struct CatalogEntry<'a> {
+pub(crate) struct CatalogEntry<'a> {
     /// URL of the agent's endpoint.
-    pub url: String,
+    pub(crate) url: String,
     /// URL of the agent's card.
-    pub card: String,
+    pub(crate) card: String,
     /// The agent's name on its card.
-    pub title: Option<&'a str>,
+    pub(crate) title: Option<&'a str>,
     /// URL of the documentation for people.
-    pub documentation: Option<&'a str>,
+    pub(crate) documentation: Option<&'a str>,
     /// URL of the OAuth protected resource metadata.
-    pub metadata: Option<String>,
+    pub(crate) metadata: Option<String>,
 }
 
 /// A link with its media type and title.
@@ -130,7 +130,7 @@ struct LinkContext<'a> {
 
 /// Encodes the API catalog with the URL `place` as JSON: first its items, then a context for each
 /// agent.
-pub fn catalog(place: &str, agents: &[CatalogEntry<'_>]) -> String {
+pub(crate) fn catalog(place: &str, agents: &[CatalogEntry<'_>]) -> String {
     #[derive(Serialize)]
     struct Linkset<'a> {
         linkset: Vec<LinkContext<'a>>,

@@ -5,10 +5,10 @@
 //! caller. The tool `find_agent` is in `tool`, the list of agents and the API catalog in
 //! `documents`. Out of scope: authorization.
 
-pub mod documents;
+pub(crate) mod documents;
 #[cfg(test)]
 mod tests;
-pub mod tool;
+pub(crate) mod tool;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -115,7 +115,7 @@ fn score<'t, T: Iterator<Item = &'t FoldedText>>(query: &AgentQuery, texts: impl
 }
 
 /// Maximum length of a text in a query, in bytes.
-pub const MAX_QUERY_BYTES: usize = 256;
+pub(crate) const MAX_QUERY_BYTES: usize = 256;
 /// Maximum number of words. So many matches of one kind count less than one match of the next kind.
 const MOST_WORDS: usize = 8;
 

@@ -20,7 +20,7 @@ use crate::mcp::content::ContentBlock;
 use crate::mcp::tools::CallToolResult;
 
 /// Name of the tool.
-pub const NAME: &str = "find_agent";
+pub(crate) const NAME: &str = "find_agent";
 
 /// Maximum number of agents in one result.
 const MOST_AGENTS: usize = 20;
@@ -30,7 +30,7 @@ const MOST_SKILLS: usize = 20;
 const MOST_WORDS: usize = 300;
 
 /// Returns the tool as a client of this revision sees it.
-pub fn json(version: Version) -> Option<Box<RawValue>> {
+pub(crate) fn json(version: Version) -> Option<Box<RawValue>> {
     let sheet = BuiltinToolSpec {
         name: NAME,
         title: "Find an agent",
@@ -104,7 +104,7 @@ fn output() -> Value {
 /// # Errors
 ///
 /// The problem, in words that let a model correct itself.
-pub fn read(arguments: Option<&RawValue>) -> Result<AgentQuery, String> {
+pub(crate) fn read(arguments: Option<&RawValue>) -> Result<AgentQuery, String> {
     static JUDGE: LazyLock<Option<Validator>> = LazyLock::new(|| strict_validator(&input()).ok());
     let value = argument(JUDGE.as_ref(), arguments)?;
     let text = |name: &str| value.get(name).and_then(Value::as_str);
@@ -147,7 +147,7 @@ struct FoundSkill<'a> {
 
 /// Returns the result of a call from the matching agents, the best first, each with its
 /// reachability.
-pub fn result(found: &[(AgentMatch<'_>, Reachability)], version: Version) -> CallToolResult {
+pub(crate) fn result(found: &[(AgentMatch<'_>, Reachability)], version: Version) -> CallToolResult {
     let agents: Vec<FoundAgent<'_>> =
         found.iter().take(MOST_AGENTS).map(|(found, reach)| agent(found, *reach)).collect();
     let mut content = vec![ContentBlock::text(text(&agents, found.len()))];
