@@ -25,7 +25,10 @@ pub mod translate;
 pub use artifacts::ArtifactLimitExceeded;
 pub use artifacts::{Artifacts, TextChange};
 pub use binding::BoundRequest;
-pub use card::{AgentCard, AgentInterface, ApiKeyLocation, CanonicalForm, CardError, CardSignature, MAX_SKILLS, SchemeKind, SecurityRequirement, SecurityScheme, SignedCard, SignedContent, VerifiedSignature};
+pub use card::{
+    AgentCard, AgentInterface, ApiKeyLocation, CanonicalForm, CardError, CardSignature, MAX_SKILLS,
+    SchemeKind, SecurityRequirement, SecurityScheme, SignedCard, SignedContent, VerifiedSignature,
+};
 pub use card::{AgentExtension, AgentSkill, InterfaceCandidate};
 pub(crate) use card::{MAX_CARD_BYTES, skill_id};
 pub use decode::read_task;
@@ -39,7 +42,9 @@ pub(crate) use input_request::{InputHints, InputItem, fingerprint, stamp_of, wor
 pub(crate) use input_request::{canonical, is_wording};
 pub(crate) use lenient::MAX_DEPTH;
 pub use lenient::depth_within;
-pub use model::{Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid};
+pub use model::{
+    Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid,
+};
 pub(crate) use push::{MAX_PUSH_BYTES, matches_token};
 pub use push::{PUSH_TOKEN, PushNotificationConfig, accepts, push_task_id, validation_echo};
 pub use request::OperationRequest;

@@ -3,49 +3,18 @@
 //! Rebuilt whenever a card changes, and swapped as a whole. Each tool is encoded as JSON once, not
 //! once per client.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use super::arguments::{CustomSchema, FLAT_SCHEMA, ToolInput};
-use super::search::AgentIndex;
+use super::search::{AgentIndex, AgentToolName};
 use super::tool_names::{NameRequest, assign, readable_name};
+pub use super::tool_plan::{SkillPlan, ToolPlan};
 use crate::a2a::{AgentCard, AgentSkill};
 use crate::mcp::Version;
 use crate::mcp::tools::{TaskSupport, Tool, ToolAnnotations};
-
-/// The configuration of one agent's tools.
-#[derive(Debug, Default, Clone)]
-pub struct ToolPlan {
-    /// The agent's name.
-    pub agent: String,
-    /// True for one tool for the whole agent, false for one per skill.
-    pub per_agent: bool,
-    /// Name of the one tool.
-    pub tool_name: Option<String>,
-    /// Description of the agent; replaces that of the card.
-    pub description: Option<String>,
-    /// The support of its calls for core tasks.
-    pub task: TaskSupport,
-    /// Exceptions for single skills, by the skill's id.
-    pub skills: BTreeMap<String, SkillPlan>,
-}
-
-/// The configuration of one skill.
-#[derive(Debug, Default, Clone)]
-pub struct SkillPlan {
-    /// Name of its tool.
-    pub tool_name: Option<String>,
-    /// Description; replaces that of the card.
-    pub description: Option<String>,
-    /// JSON Schema of its arguments.
-    pub input_schema: Option<serde_json::Value>,
-    /// The support of its calls for core tasks; replaces that of the agent.
-    pub task: Option<TaskSupport>,
-    /// True if the skill has no tool.
-    pub hidden: bool,
-}
 
 /// The tools of one endpoint, sorted by name.
 #[derive(Debug, Default)]
@@ -112,7 +81,12 @@ impl Catalogue {
         let alone = own.iter().filter(|tool| tool.is_with_one_agent());
         let of_none = view(&[], UnnamedTool::alone, alone);
         let all = view(&drafts.iter().collect::<Vec<_>>(), UnnamedTool::visible_to, own.iter());
-        let index = AgentIndex::build(agents, &all);
+        let names = all.of_agents().map(|tool| AgentToolName {
+            agent: &tool.agent,
+            skill: tool.skill.as_deref(),
+            tool: &tool.name,
+        });
+        let index = AgentIndex::build(agents, names);
         Self { all, single, own: of_none, index }
     }
 
@@ -395,6 +369,8 @@ impl ToolRef {
 mod tests {
     use serde_json::value::to_raw_value;
     use serde_json::{Value, json};
+
+    use std::collections::BTreeMap;
 
     use super::*;
 

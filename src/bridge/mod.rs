@@ -23,6 +23,7 @@ pub(crate) mod search;
 pub mod task_status;
 pub mod task_tools;
 pub(crate) mod tool_names;
+mod tool_plan;
 pub mod tool_result;
 mod unique_object;
 pub mod user_response;

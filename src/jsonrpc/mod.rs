@@ -8,7 +8,9 @@ mod scan;
 mod text;
 
 pub use id::Id;
-pub use message::{Message, MessageKind, elements, is_batch, parse, parse_envelope, recover_id, write_error, write_result};
+pub use message::{
+    Message, MessageKind, elements, is_batch, parse, parse_envelope, recover_id, write_error, write_result,
+};
 pub use message::{ParseError, RawParams};
 pub(crate) use message::{parse_raw, write_notification, write_request};
 pub use scan::{Malformed, Scan, each_name, well_formed};

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::catalogue::{CatalogueView, ToolPlan};
+use super::tool_plan::ToolPlan;
 use crate::a2a::{AgentCard, AgentSkill};
 
 /// The agents with known cards, ready to be searched.
@@ -37,11 +37,25 @@ pub struct AgentMatch<'i> {
     pub score: u32,
 }
 
+/// The name of a tool of an agent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AgentToolName<'a> {
+    /// The agent's name in the configuration.
+    pub(super) agent: &'a str,
+    /// The id of the skill; `None` if the tool stands for the whole agent.
+    pub(super) skill: Option<&'a str>,
+    /// The name of the tool.
+    pub(super) tool: &'a str,
+}
+
 impl AgentIndex {
-    /// Builds the index; `all` contains the names of the tools.
-    pub(super) fn build(agents: &[(ToolPlan, Arc<AgentCard>)], all: &CatalogueView) -> Self {
+    /// Builds the index of agents whose tools have these names.
+    pub(super) fn build<'a>(
+        agents: &[(ToolPlan, Arc<AgentCard>)],
+        names: impl Iterator<Item = AgentToolName<'a>>,
+    ) -> Self {
         let tools: HashMap<(&str, Option<&str>), &str> =
-            all.of_agents().map(|tool| ((&*tool.agent, tool.skill.as_deref()), tool.name.as_str())).collect();
+            names.map(|name| ((name.agent, name.skill), name.tool)).collect();
         let profiles = agents.iter().map(|(plan, card)| {
             let tool = |skill: Option<&str>| tools.get(&(plan.agent.as_str(), skill)).copied();
             (plan.agent.clone(), AgentProfile::new(plan, card, tool))
