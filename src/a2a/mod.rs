@@ -38,9 +38,8 @@ pub use encode::task_json;
 pub use error::{AgentError, ErrorKind};
 pub use input_request::AnswerForm;
 pub use input_request::{Content, Fingerprint};
-pub(crate) use input_request::{InputHints, InputItem, fingerprint, stamp_of, wording};
+pub(crate) use input_request::{InputItem, fingerprint, stamp_of, wording};
 pub(crate) use input_request::{canonical, is_wording};
-pub(crate) use lenient::MAX_DEPTH;
 pub use lenient::depth_within;
 pub use model::{
     Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid,

@@ -17,7 +17,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::version::Version;
-use crate::jsonrpc::{Object, write_notification};
+use crate::jsonrpc::{Object, write_notification, write_request};
 
 const CREATE: &str = "elicitation/create";
 
@@ -44,8 +44,7 @@ pub enum ElicitRequest {
 /// elicitation, if it is one by URL; `related_task` is the core task that it belongs to.
 pub fn create(id: &str, version: Version, ask: &ElicitRequest, related_task: Option<&str>) -> Vec<u8> {
     let params = ElicitParams { version, ask, id: Some(id), related_task };
-    // Writing to memory does not fail, and neither does text or JSON that was read before.
-    serde_json::to_vec(&InputRequest { jsonrpc: "2.0", id, method: CREATE, params }).unwrap_or_default()
+    write_request(id, CREATE, &params)
 }
 
 /// Encodes questions as the value of `inputRequests`, each under its key; for modern clients only.
@@ -61,14 +60,6 @@ pub fn complete(elicitation_id: &str) -> Vec<u8> {
         elicitation_id: &'a str,
     }
     write_notification("notifications/elicitation/complete", Some(&Complete { elicitation_id }))
-}
-
-#[derive(Serialize)]
-struct InputRequest<'a> {
-    jsonrpc: &'static str,
-    id: &'a str,
-    method: &'static str,
-    params: ElicitParams<'a>,
 }
 
 struct InputEntries<'a>(&'a [(String, ElicitRequest)]);

@@ -27,17 +27,6 @@ pub(crate) enum TaskStatus {
 }
 
 impl TaskStatus {
-    /// Returns the status as it is written on the wire.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Working => "working",
-            Self::InputRequired => "input_required",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Returns true if the status never changes again.
     pub(crate) fn is_terminal(self) -> bool {
         match self {
@@ -294,15 +283,15 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_word_is_what_is_written() {
-        for status in [
-            TaskStatus::Working,
-            TaskStatus::InputRequired,
-            TaskStatus::Completed,
-            TaskStatus::Failed,
-            TaskStatus::Cancelled,
+    fn statuses_have_the_words_of_the_wire() {
+        for (status, word) in [
+            (TaskStatus::Working, "working"),
+            (TaskStatus::InputRequired, "input_required"),
+            (TaskStatus::Completed, "completed"),
+            (TaskStatus::Failed, "failed"),
+            (TaskStatus::Cancelled, "cancelled"),
         ] {
-            assert_eq!(serde_json::to_string(&status).unwrap(), format!("\"{}\"", status.word()));
+            assert_eq!(serde_json::to_string(&status).unwrap(), format!("\"{word}\""));
         }
     }
 

@@ -14,7 +14,6 @@ mod request_state;
 mod sealer;
 mod ticket;
 
-pub(crate) use handles::MAX_HANDLE;
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, TaskHandle, TaskRef};
 pub use push_token::PushTicket;
 pub(crate) use push_token::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
