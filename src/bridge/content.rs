@@ -11,12 +11,16 @@ use std::borrow::Cow;
 use base64::engine::general_purpose::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::a2a::{Part, PartBody};
 use crate::mcp::Version;
 use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
+
+/// The characters of a file name that are encoded in a URI.
+const UNSAFE_IN_NAMES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_');
 
 /// The presentation of blocks to a client.
 #[derive(Debug, Clone, Copy)]
@@ -156,17 +160,10 @@ fn standard_base64(data: &str) -> Option<Cow<'_, str>> {
     decoded.ok().map(|bytes| Cow::Owned(STANDARD.encode(bytes)))
 }
 
-/// Encodes a file name as one segment of a URI path.
-fn path_safe(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes().take(200) {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+/// Encodes a file name as one segment of a URI path, cut to 200 bytes.
+fn path_safe(name: &str) -> PercentEncode<'_> {
+    let name = name.as_bytes();
+    percent_encode(name.get(..200).unwrap_or(name), UNSAFE_IN_NAMES)
 }
 
 /// The parts of a result, as data.
