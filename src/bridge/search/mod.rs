@@ -49,7 +49,7 @@ pub(super) struct AgentToolName<'a> {
 }
 
 impl AgentIndex {
-    /// Builds the index of agents whose tools have these names.
+    /// Builds the index of the agents; `names` are the names of their tools.
     pub(super) fn build<'a>(
         agents: &[(ToolPlan, Arc<AgentCard>)],
         names: impl Iterator<Item = AgentToolName<'a>>,
