@@ -20,7 +20,7 @@
 //! 6. If the agent asks a question, it becomes an elicitation for the user of this client
 //!    ([`bridge::elicitation`]); the answer is validated ([`bridge::user_response`]) and sent in
 //!    the same task, once.
-//! 7. If the client leaves or its waiting time ends first ([`bridge::response_mode`]), `follow`
+//! 7. If the client leaves or its waiting time ends first (`bridge::response_mode`), `follow`
 //!    keeps the call, and the task goes into the map of `tasks`: a cache, kept on disk if the
 //!    operator wants that. The sealed handle of the client ([`seal`]) leads back to the task, and
 //!    through the map or, failing that, by a request to the agent, to the result.

@@ -89,7 +89,7 @@ fn is_jwt(text: &str) -> bool {
 /// Returns the id of the task of a push in any version: a task, an event, or one of them in a
 /// wrapper.
 ///
-/// `None` if it has none, is no JSON, or is larger than [`MAX_PUSH_BYTES`]. The id is not verified:
+/// `None` if it has none, is no JSON, or is larger than `MAX_PUSH_BYTES`. The id is not verified:
 /// compare it with the task that the URL belongs to.
 pub fn push_task_id(body: &[u8]) -> Option<String> {
     if body.len() > MAX_PUSH_BYTES || !depth_within(body, MAX_DEPTH) {

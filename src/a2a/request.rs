@@ -15,7 +15,7 @@ use super::push::{PushNotificationConfig, PushOut, RegisteredOut};
 #[derive(Debug, Clone, Copy)]
 pub struct OperationRequest<'a> {
     /// The message. Its `message_id` should be set: every version but 0.1 requires one, and it is
-    /// sent empty otherwise. If [`Dialect::client_generates_task_ids`], its `task_id` and
+    /// sent empty otherwise. If `Dialect::client_generates_task_ids`, its `task_id` and
     /// `context_id` should be set too.
     pub message: &'a Message,
     /// Media types of the output that the client accepts; empty leaves the choice to the agent.

@@ -349,7 +349,7 @@ impl AgentOutput {
     }
 
     /// Returns the stamp that distinguishes the status of the question from any other (see
-    /// [`crate::a2a::stamp_of`]).
+    /// `a2a::stamp_of`).
     pub fn stamp(&self) -> Option<[u8; 16]> {
         self.stamp
     }
@@ -583,7 +583,7 @@ impl ClosingMessages {
 /// members.
 pub(crate) const MOST_BYTES: usize = 64 * 1024;
 
-/// Members of metadata by their names, within [`MOST_BYTES`].
+/// Members of metadata by their names, within `MOST_BYTES`.
 #[derive(Debug, Default, Clone)]
 pub struct CollectedMetadata {
     members: BTreeMap<String, Box<RawValue>>,

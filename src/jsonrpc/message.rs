@@ -41,7 +41,7 @@ pub enum MessageKind {
 pub struct Message<'a, P> {
     /// The kind of the message.
     pub kind: MessageKind,
-    /// Id of a request, unless that is `null` (see [`parse_raw`]); of a response too, where it has
+    /// Id of a request, unless that is `null` (see `parse_raw`); of a response too, where it has
     /// one.
     pub id: Option<Id>,
     /// Method; empty for a response.

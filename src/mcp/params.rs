@@ -134,7 +134,7 @@ pub struct RequestMeta<'a> {
 /// Members of `_meta` that may be data of A2A extensions, unparsed.
 #[derive(Debug, Default)]
 pub struct ExtensionMembers<'a> {
-    /// Members with names that can be URIs: the first [`MOST_EXTENSIONS`].
+    /// Members with names that can be URIs: the first `MOST_EXTENSIONS`.
     pub named: Vec<(Text<'a>, &'a RawValue)>,
     /// The member [`EXTENSIONS`], in which names are URIs.
     pub inside: Option<&'a RawValue>,

@@ -90,7 +90,7 @@ pub struct TaskRef {
 }
 
 impl TaskRef {
-    /// Returns true if the handle is within [`MAX_HANDLE`]. If not, the task needs a [`LocalRef`]
+    /// Returns true if the handle is within `MAX_HANDLE`. If not, the task needs a [`LocalRef`]
     /// instead.
     pub fn fits(&self) -> bool {
         // The skill, and its length.
@@ -142,7 +142,7 @@ pub struct ContextRef {
 }
 
 impl ContextRef {
-    /// Returns true if the handle is within [`MAX_HANDLE`]. If not, the conversation has no name
+    /// Returns true if the handle is within `MAX_HANDLE`. If not, the conversation has no name
     /// for the client.
     pub fn fits(&self) -> bool {
         fits(&self.agent, &self.context, 0)

@@ -111,7 +111,7 @@ pub struct AgentExtension {
 /// The reason why a card cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CardError {
-    /// The card is larger than [`MAX_CARD_BYTES`].
+    /// The card is larger than `MAX_CARD_BYTES`.
     #[error("card has {bytes} bytes, more than the {MAX_CARD_BYTES} that are read")]
     TooLarge {
         /// The size of the card.
