@@ -151,16 +151,16 @@ struct ProbeResponse {
 #[derive(Deserialize)]
 struct ErrorIn {
     #[serde(default)]
-    error_code: LenientInteger,
+    code: LenientInteger,
 }
 
-/// Returns the error_code of a JSON-RPC error, if the body is one.
+/// Returns the code of a JSON-RPC error, if the body is one.
 fn error_code(body: &[u8]) -> Option<i64> {
     if !depth_within(body, MAX_DEPTH) {
         return None;
     }
     let LenientObject(answer) = serde_json::from_slice::<LenientObject<ProbeResponse>>(body).ok()?;
-    answer?.error.0?.error_code.0
+    answer?.error.0?.code.0
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn every_known_server_is_told_by_how_it_refuses() {
         use ProbeRequest::{MessageSend, TasksSend};
-        for (peer, question, status, error_code, verdict) in [
+        for (peer, question, status, code, verdict) in [
             ("0.1 Python", MessageSend, 400, -32600, ProbeOutcome::V0_1),
             ("0.1 JavaScript", MessageSend, 200, -32601, ProbeOutcome::AskTasksSend),
             ("0.1 JavaScript", TasksSend, 200, -32602, ProbeOutcome::V0_1),
@@ -187,8 +187,7 @@ mod tests {
             ("a broken backend", TasksSend, 503, -32602, ProbeOutcome::Undecided),
             ("something else", MessageSend, 200, -1, ProbeOutcome::Undecided),
         ] {
-            let body =
-                format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"error_code":{error_code},"message":"no"}}}}"#);
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"no"}}}}"#);
             assert_eq!(question.verdict(status, body.as_bytes()), verdict, "{peer} {question:?}");
         }
     }
