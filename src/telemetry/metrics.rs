@@ -352,7 +352,7 @@ pub(crate) struct TaskMetrics {
 }
 
 impl TaskMetrics {
-    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let gauge = |name, help| register(registry, IntGauge::with_opts(opts(name, help))?);
         let counter = |name, help| register(registry, IntCounter::with_opts(opts(name, help))?);
         let counters =
@@ -409,11 +409,11 @@ impl TaskMetrics {
         self.answers.inc();
     }
 
-    pub(super) fn reattached(&self, agent: &str) {
+    fn reattached(&self, agent: &str) {
         self.reattachments.with_label_values(&[agent]).inc();
     }
 
-    pub(super) fn stalled(&self, agent: &str) {
+    fn stalled(&self, agent: &str) {
         self.stalled.with_label_values(&[agent]).inc();
     }
 }
@@ -453,7 +453,7 @@ pub(crate) struct QueueMetrics {
 }
 
 impl LoadBalancerMetrics {
-    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let labels = &["agent", "endpoint"];
         let counters = |name, help| register(registry, IntCounterVec::new(opts(name, help), labels)?);
         let waits = opts("queue_wait_seconds", "Time that a call waited for its agent, whatever came of it.");
@@ -532,7 +532,7 @@ struct CredentialMetrics {
 }
 
 impl CredentialMetrics {
-    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let counters =
             |name, help| register(registry, IntCounterVec::new(opts(name, help), &["agent", "outcome"])?);
         Ok(Self {
@@ -567,7 +567,7 @@ pub(crate) struct OutboundMetrics {
 }
 
 impl OutboundMetrics {
-    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = opts(
             "outbound_refused_total",
             "Places that the gateway was sent to and did not call, by reason.",
@@ -601,7 +601,7 @@ pub(crate) struct ListenerMetrics {
 }
 
 impl TlsMetrics {
-    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let handshakes = opts("tls_handshakes_total", "TLS handshakes with clients, by how they ended.");
         let reloads = opts("tls_reloads_total", "Certificates and lists read again, by what became of them.");
         let ends = opts(

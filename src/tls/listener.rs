@@ -252,7 +252,7 @@ struct CertificateResolver {
 }
 
 impl CertificateResolver {
-    pub(super) fn new(chains: &[CertificateChain]) -> Self {
+    fn new(chains: &[CertificateChain]) -> Self {
         let mut by_name: HashMap<String, Vec<_>> = HashMap::new();
         for chain in chains {
             for name in &chain.names {
@@ -276,7 +276,7 @@ impl CertificateResolver {
     }
 
     /// Returns true if a client that asked for `one` name gets the same certificates for `other`.
-    pub(super) fn is_same(&self, one: &str, other: &str) -> bool {
+    fn is_same(&self, one: &str, other: &str) -> bool {
         let certificates = |name| self.named(name).unwrap_or(&self.default);
         let (one, other) = (certificates(one), certificates(other));
         one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
@@ -304,14 +304,14 @@ impl fmt::Debug for CertificateResolver {
 
 /// Authorities and lists of one listener, read and checked.
 struct ClientTrust {
-    pub(super) authorities: Vec<CertificateAuthority>,
-    pub(super) lists: Vec<RevocationList>,
+    authorities: Vec<CertificateAuthority>,
+    lists: Vec<RevocationList>,
     required: bool,
     accept_expired: bool,
 }
 
 impl ClientTrust {
-    pub(super) fn read(settings: &ClientAuth, now: SystemTime) -> Result<Self, TlsProblem> {
+    fn read(settings: &ClientAuth, now: SystemTime) -> Result<Self, TlsProblem> {
         let mut clients = Self {
             authorities: Vec::new(),
             lists: Vec::new(),
@@ -333,7 +333,7 @@ impl ClientTrust {
 
     /// Returns the verifier of client certificates at `now`, which trusts no authority that has
     /// expired.
-    pub(super) fn verifier(&self, now: SystemTime) -> Result<Arc<ChainVerifier>, TlsProblem> {
+    fn verifier(&self, now: SystemTime) -> Result<Arc<ChainVerifier>, TlsProblem> {
         let mut roots = RootCertStore::empty();
         let valid = self.authorities.iter().filter(|authority| authority.expires > now);
         let valid: Vec<_> = valid.map(|authority| authority.certificate.clone()).collect();
@@ -354,7 +354,7 @@ impl ClientTrust {
     }
 
     /// Returns the times at which a part expires, so that earlier verifications must be repeated.
-    pub(super) fn ends(&self) -> Vec<SystemTime> {
+    fn ends(&self) -> Vec<SystemTime> {
         let lists = self.lists.iter().filter_map(|list| list.next_update);
         self.authorities.iter().map(|authority| authority.expires).chain(lists).collect()
     }

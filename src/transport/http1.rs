@@ -158,7 +158,7 @@ struct CoalescingWaker {
 }
 
 impl CoalescingWaker {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let inside = Arc::new(WakerState {
             state: AtomicU8::new(ATTENDED),
             driver: Mutex::new(Waker::noop().clone()),

@@ -244,25 +244,25 @@ struct TokenCache {
 struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    pub(super) fn of(token: &str) -> Self {
+    fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 }
 
 impl TokenCache {
     /// Returns the facts of a token, if it was verified shortly before `now`.
-    pub(super) fn get(&self, token: TokenDigest, now: Instant) -> Option<Arc<VerifiedToken>> {
+    fn get(&self, token: TokenDigest, now: Instant) -> Option<Arc<VerifiedToken>> {
         let shard = self.shard(token)?;
         shard.get(&token.0).filter(|(_, until)| now < *until).map(|(proven, _)| Arc::clone(proven))
     }
 
     /// Returns the state before a verification, for [`insert`](Self::insert) after it.
-    pub(super) fn state(&self) -> u64 {
+    fn state(&self) -> u64 {
         self.emptied.load(Ordering::Acquire)
     }
 
     /// Stores the facts of a token until then, unless the cache was cleared since `state`.
-    pub(super) fn insert(&self, token: TokenDigest, proven: Arc<VerifiedToken>, until: Instant, state: u64) {
+    fn insert(&self, token: TokenDigest, proven: Arc<VerifiedToken>, until: Instant, state: u64) {
         let Some(mut shard) = self.shard(token) else { return };
         if self.state() != state {
             return;
@@ -278,7 +278,7 @@ impl TokenCache {
     }
 
     /// Clears the cache: keys have changed.
-    pub(super) fn forget(&self) {
+    fn forget(&self) {
         self.emptied.fetch_add(1, Ordering::AcqRel);
         for shard in &self.shards {
             lock(shard).clear();

@@ -235,7 +235,7 @@ struct ApiKeyIndex {
 }
 
 impl ApiKeyIndex {
-    pub(super) fn new(settings: &ApiKeys) -> Self {
+    fn new(settings: &ApiKeys) -> Self {
         let callers = settings.holders.iter().flat_map(|holder| {
             let identity = Identity { name: format!("key:{}", holder.name), ..Identity::default() };
             let caller = Caller::from(identity);
@@ -244,17 +244,17 @@ impl ApiKeyIndex {
         Self { header: settings.header.clone(), callers: callers.collect() }
     }
 
-    pub(super) fn header(&self) -> &HeaderName {
+    fn header(&self) -> &HeaderName {
         &self.header
     }
 
     /// Returns true if keys are in the same header as tokens.
-    pub(super) fn is_bearer(&self) -> bool {
+    fn is_bearer(&self) -> bool {
         self.header == AUTHORIZATION
     }
 
     /// Returns the caller that a key names.
-    pub(super) fn caller(&self, key: &[u8]) -> Option<Caller> {
+    fn caller(&self, key: &[u8]) -> Option<Caller> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return None;
         }

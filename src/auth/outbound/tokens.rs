@@ -308,7 +308,7 @@ impl AccessToken {
 struct TokenSlot {
     inside: Mutex<SlotState>,
     /// Held by the caller that fetches; the others wait for it, and then find the token.
-    pub(super) flight: tokio::sync::Mutex<()>,
+    flight: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -366,7 +366,7 @@ impl TokenSlot {
     }
 
     /// Returns the token, if there is one that is valid at `now`.
-    pub(super) fn take(&self, now: Instant) -> Option<AccessToken> {
+    fn take(&self, now: Instant) -> Option<AccessToken> {
         let mut inside = self.inside();
         inside.used = Some(now);
         let held = inside.held.as_mut().filter(|held| now < held.until)?;
@@ -387,12 +387,12 @@ impl TokenSlot {
         self.inside().pauses.retry_after(now)
     }
 
-    pub(super) fn failed(&self, now: Instant, why: TokenUnavailable, spread: f64) -> bool {
+    fn failed(&self, now: Instant, why: TokenUnavailable, spread: f64) -> bool {
         self.inside().pauses.failed(now, why, spread)
     }
 
     /// Stores a token that came at `now`; returns true if there were failures before.
-    pub(super) fn keep(&self, fetched: &TokenResponse, now: Instant) -> (AccessToken, bool) {
+    fn keep(&self, fetched: &TokenResponse, now: Instant) -> (AccessToken, bool) {
         let mut inside = self.inside();
         inside.count += 1;
         let pass = AccessToken { value: fetched.authorization.clone(), number: inside.count };
@@ -413,7 +413,7 @@ impl TokenSlot {
     }
 
     /// Removes a token that the agent rejected; returns true if another may be better.
-    pub(super) fn refuse(&self, refused: &AccessToken, now: Instant) -> bool {
+    fn refuse(&self, refused: &AccessToken, now: Instant) -> bool {
         let mut inside = self.inside();
         let Some(held) = inside.held.as_ref().filter(|held| held.pass.number == refused.number) else {
             // Another caller has replaced it already.
