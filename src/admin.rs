@@ -17,7 +17,8 @@ use pingora::server::ShutdownWatch;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::gateway::{Gateway, check_host};
+use crate::gateway::Gateway;
+use crate::http_edge::check_host;
 use crate::telemetry::label::Refusal;
 
 const JSON: &str = "application/json";

@@ -45,6 +45,10 @@ pub mod seal;
 pub mod sse;
 
 #[cfg(feature = "gateway")]
+mod a2a_server;
+#[cfg(feature = "gateway")]
+mod access;
+#[cfg(feature = "gateway")]
 mod admin;
 #[cfg(feature = "gateway")]
 pub mod agents;
@@ -55,11 +59,15 @@ pub mod auth;
 #[cfg(feature = "gateway")]
 mod backoff;
 #[cfg(feature = "gateway")]
+mod calls;
+#[cfg(feature = "gateway")]
 pub mod cli;
 #[cfg(feature = "gateway")]
 pub mod config;
 #[cfg(feature = "gateway")]
 mod demo;
+#[cfg(feature = "gateway")]
+mod discovery;
 #[cfg(feature = "gateway")]
 mod file_watcher;
 #[cfg(feature = "gateway")]
@@ -67,9 +75,19 @@ pub mod follow;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 #[cfg(feature = "gateway")]
+mod http_edge;
+#[cfg(feature = "gateway")]
+mod limits;
+#[cfg(feature = "gateway")]
+mod mcp_server;
+#[cfg(feature = "gateway")]
+mod push_receiver;
+#[cfg(feature = "gateway")]
 pub mod quota;
 #[cfg(feature = "gateway")]
 mod server;
+#[cfg(feature = "gateway")]
+mod sessions;
 #[cfg(feature = "gateway")]
 mod sync;
 #[cfg(feature = "gateway")]

@@ -31,6 +31,12 @@ pub enum Dialect {
     V1,
 }
 
+/// Returns the bindings of the gateway for clients of these dialects. HTTP+JSON of 0.3 is a
+/// different one, which the gateway does not have.
+pub(crate) fn bindings_of(clients: &[Dialect]) -> &'static [&'static str] {
+    if clients.contains(&Dialect::V1) { &["JSONRPC", "HTTP+JSON"] } else { &["JSONRPC"] }
+}
+
 impl Dialect {
     /// Returns the version for people, and for `A2A-Version`.
     pub fn version(self) -> &'static str {
@@ -48,6 +54,13 @@ impl Dialect {
             Self::V0_1 => true,
             Self::V0_3 | Self::V1 => false,
         }
+    }
+
+    /// Returns the dialects of the clients that an agent of this dialect serves, its own first: all
+    /// of them if the gateway translates, else its own alone.
+    pub(crate) fn served_with(self, translate: bool) -> Vec<Self> {
+        let others = [Self::V1, Self::V0_3, Self::V0_1].into_iter().filter(|other| *other != self);
+        std::iter::once(self).chain(others.filter(|_| translate)).collect()
     }
 
     /// Returns the header that names extensions; 0.1 has none, and its servers know that of 0.3.

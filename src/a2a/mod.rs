@@ -32,6 +32,7 @@ pub use card::{
 pub use card::{AgentExtension, AgentSkill, InterfaceCandidate};
 pub(crate) use card::{MAX_CARD_BYTES, skill_id};
 pub use decode::read_task;
+pub(crate) use dialect::bindings_of;
 pub use dialect::{Dialect, ProbeOutcome, ProbeRequest};
 pub(crate) use encode::EncodedParts;
 pub use encode::task_json;

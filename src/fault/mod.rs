@@ -5,8 +5,10 @@
 //! (`docs/spec/mcp.md §4`). Out of scope: failures at an agent; a model can act on them, so each is
 //! a tool result (see [`AgentFailure`]).
 
+mod abort;
 mod trouble;
 
+pub(crate) use abort::{Abort, ClientGone};
 pub use trouble::{AgentFailure, TaskDelay};
 
 use http::StatusCode;
@@ -14,6 +16,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::mcp::{ClientCapabilities, Era, Version};
+
+/// Most characters of a client's name that a text repeats.
+const MAX_QUOTED_CHARS: usize = 100;
+/// Most characters of a client's URI that a text repeats.
+const MAX_QUOTED_URI_CHARS: usize = 1024;
 
 /// The party that can correct a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -183,6 +190,24 @@ pub(crate) struct OnWire {
 }
 
 impl Fault {
+    /// Returns the fault for an unknown method, with the beginning of its name.
+    #[must_use]
+    pub fn unknown_method(name: &str) -> Self {
+        Self::UnknownMethod(name.chars().take(MAX_QUOTED_CHARS).collect())
+    }
+
+    /// Returns the fault for an unknown tool, with the beginning of its name.
+    #[must_use]
+    pub fn no_such_tool(name: &str) -> Self {
+        Self::NoSuchTool(name.chars().take(MAX_QUOTED_CHARS).collect())
+    }
+
+    /// Returns the fault for an unknown resource, with the beginning of its URI.
+    #[must_use]
+    pub fn no_such_resource(uri: &str) -> Self {
+        Self::NoSuchResource(uri.chars().take(MAX_QUOTED_URI_CHARS).collect())
+    }
+
     /// Returns HTTP status and JSON-RPC code. The only place where a fault becomes numbers.
     ///
     /// Legacy clients lose the error of any response that is not 2xx, so an error of JSON-RPC only

@@ -1,170 +1,301 @@
-//! Dispatch of requests: host policy, authentication, and the handler of each route.
-//!
-//! See also `route`, `post` and `subscriptions`.
+//! Dispatch of requests: host policy, authentication, and the service of each route.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use http::{Method as HttpMethod, StatusCode};
-use pingora::http::RequestHeader;
-use pingora::proxy::Session;
+use http::header::ALLOW;
+use http::{HeaderValue, Method, StatusCode};
+use serde::Serialize;
 
-use super::access_record::AccessRecord;
-use super::authenticate::subject;
-use super::body::BodyLimits;
-use super::limits::quota_key;
-use super::post::ErrorReply;
-use super::response::{ClientGone, Headers, empty};
-use super::route::Route;
-use super::{Inner, body, host_policy, now};
-use crate::config::{Require, RequireRule};
-use crate::fault::Fault;
+use crate::a2a::validation_echo;
+use crate::a2a_server::{A2aRequest, A2aServer, WebhookPush};
+use crate::access::{RequestAuthenticator, subject_token};
+use crate::config::{Require, RequireRule, Settings};
+use crate::discovery::Discovery;
+use crate::fault::{Abort, ClientGone, Fault};
+use crate::http_edge::{
+    AccessRecord, BodyReader, ClientConnection, DrainState, Headers, HostPolicy, PublicUrl, ResponseSink,
+    Route, empty, fault, json, preflight, text,
+};
+use crate::limits::quota_owner;
 use crate::mcp::Era;
-use crate::telemetry::label;
+use crate::mcp_server::McpServer;
+use crate::push_receiver::{ClientPush, PushReceiver, PushTarget};
+use crate::tasks::Timestamp;
+use crate::telemetry::label::{Method as Label, Push};
+use crate::telemetry::metrics::{AgentMetrics, Metrics};
 
 /// Future that answers a request, or returns the fault if the body was not read completely. Boxed,
 /// so that no request carries the size of others, and few layers are polled.
-pub(super) type BoxResponse<'a> =
-    Pin<Box<dyn Future<Output = Result<(), Result<Fault, ClientGone>>> + Send + 'a>>;
+type BoxResponse<'a> = Pin<Box<dyn Future<Output = Result<(), Abort>> + Send + 'a>>;
 
-impl Inner {
+/// Settings of the HTTP edge.
+pub(super) struct EdgeSettings {
+    pub(super) host_policy: HostPolicy,
+    pub(super) public_url: PublicUrl,
+    /// Authentication that applies by default: any configured mechanism.
+    pub(super) require: Require,
+    /// Most bytes of the head of a request.
+    pub(super) header_bytes: usize,
+    /// Longest idle time of a connection.
+    pub(super) keep_alive: Duration,
+    /// Longest time for which a client does not read.
+    pub(super) write_stall: Duration,
+    pub(super) started: Timestamp,
+}
+
+impl EdgeSettings {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            host_policy: HostPolicy::new(settings),
+            public_url: PublicUrl::new(settings),
+            require: default_requirement(settings),
+            header_bytes: settings.limits.header,
+            // A keep-alive without a limit would never end.
+            keep_alive: settings.limits.keep_alive.max(Duration::from_secs(1)),
+            write_stall: settings.limits.write_stall,
+            started: Timestamp::now(),
+        }
+    }
+}
+
+/// Returns the default requirement: any configured mechanism.
+pub(super) fn default_requirement(settings: &Settings) -> Require {
+    let of = settings.auth.mechanisms();
+    Require { rule: if of.is_empty() { RequireRule::None } else { RequireRule::Any }, of }
+}
+
+/// Passes each request to the service of its route.
+pub(super) struct Dispatcher {
+    pub(super) settings: EdgeSettings,
+    pub(super) authenticator: Arc<RequestAuthenticator>,
+    pub(super) discovery: Arc<Discovery>,
+    pub(super) body: Arc<BodyReader>,
+    pub(super) mcp_server: McpServer,
+    pub(super) a2a_server: A2aServer,
+    pub(super) push_receiver: PushReceiver,
+    pub(super) drain: Arc<DrainState>,
+    pub(super) metrics: Arc<Metrics>,
+    /// Metrics of requests that no agent is part of.
+    pub(super) no_agent: Arc<AgentMetrics>,
+    /// Number of requests without a response yet.
+    pub(super) open_requests: AtomicUsize,
+}
+
+/// Guard that counts a running request.
+pub(super) struct RequestGuard<'a>(&'a AtomicUsize);
+
+impl<'a> RequestGuard<'a> {
+    pub(super) fn enter(open: &'a AtomicUsize) -> Self {
+        open.fetch_add(1, Ordering::AcqRel);
+        Self(open)
+    }
+}
+
+impl Drop for RequestGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HealthReport {
+    ok: bool,
+    active_sse: i64,
+    tasks: usize,
+    uptime: u64,
+}
+
+impl Dispatcher {
     /// Handles a request on a route.
-    pub(super) async fn handle_request(
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected.
+    pub(super) async fn handle(
         &self,
-        http: &mut Session,
-        exchange: &mut AccessRecord,
-        (door, require): (Route<'_>, &Require),
+        http: &mut impl ClientConnection,
+        record: &mut AccessRecord,
+        route: Route<'_>,
+        require: &Require,
     ) -> Result<(), ClientGone> {
-        let done = match self.check_host_and_origin(http.req_header(), door) {
-            Ok(None) => match self.authenticate_and_dispatch(http, exchange, (door, require)).await {
-                Ok(()) => self.dispatch(http, exchange, (door, require)).await,
-                Err(fault) => Err(Ok(fault)),
+        if matches!(route, Route::Push(_)) {
+            record.method = Label::Push;
+        }
+        let done = match self.check_host_and_origin(http, route) {
+            Ok(None) => match self.admit(http, record, route, require).await {
+                Ok(()) => self.dispatch(http, record, route, require).await,
+                Err(fault) => Err(fault.into()),
             },
-            Ok(Some(headers)) => Box::pin(empty(http, StatusCode::NO_CONTENT, headers)).await.map_err(Err),
-            Err(fault) => Err(Ok(fault)),
+            Ok(Some(headers)) => {
+                Box::pin(empty(http, StatusCode::NO_CONTENT, headers)).await.map_err(Abort::from)
+            }
+            Err(fault) => Err(fault.into()),
         };
         match done {
             Ok(()) => Ok(()),
-            Err(Err(gone)) => Err(gone),
-            Err(Ok(fault)) => Box::pin(self.reject_without_reading_body(http, exchange, fault)).await,
+            Err(Abort::ClientGone) => Err(ClientGone),
+            Err(Abort::Rejected(fault)) => {
+                // Boxed: rare cases must not make every request larger.
+                Box::pin(self.reject_without_reading_body(http, record, fault)).await
+            }
         }
+    }
+
+    /// Rejects a request with an unread body: the body must not be taken for the next request, and
+    /// a client that is still sending must be able to read the response.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected.
+    pub(super) async fn reject_without_reading_body(
+        &self,
+        http: &mut impl ClientConnection,
+        record: &mut AccessRecord,
+        rejection: Fault,
+    ) -> Result<(), ClientGone> {
+        http.close_after_response();
+        record.record_rejection(&rejection, &self.metrics);
+        fault(http, &rejection, Era::Legacy, None).await?;
+        self.body.drain_before_close(http).await;
+        Ok(())
+    }
+
+    /// Returns the health as JSON.
+    pub(super) fn health(&self) -> String {
+        let health = HealthReport {
+            ok: true,
+            active_sse: self.metrics.open_streams(),
+            tasks: self.mcp_server.engine.lookup.tasks.len(),
+            uptime: self.settings.started.instant.elapsed().as_secs(),
+        };
+        serde_json::to_string(&health).unwrap_or_default()
     }
 
     /// Checks host and origin; returns the headers of the complete response to a preflight.
     fn check_host_and_origin(
         &self,
-        request: &RequestHeader,
-        door: Route<'_>,
+        http: &impl ClientConnection,
+        route: Route<'_>,
     ) -> Result<Option<Headers>, Fault> {
-        // Load balancers use any host name, and learn nothing that is worth a rebinding; agents
-        // present a token of their own.
-        if matches!(door, Route::Health | Route::Push(_)) {
-            return Ok(None);
-        }
-        self.gate.check(request)?;
-        Ok((request.method == HttpMethod::OPTIONS).then(|| host_policy::preflight(request)))
-    }
-
-    /// Returns the handler of a route, for an authenticated request.
-    fn dispatch<'a>(
-        &'a self,
-        http: &'a mut Session,
-        exchange: &'a mut AccessRecord,
-        (door, require): (Route<'a>, &'a Require),
-    ) -> BoxResponse<'a> {
-        let method = http.req_header().method.clone();
-        match door {
-            Route::Health => Box::pin(async move { self.serve_health(http, &method).await.map_err(Err) }),
-            Route::Push(token) => {
-                Box::pin(async move { self.serve_push(http, exchange, (method, token)).await.map_err(Err) })
+        let request = http.head();
+        match route {
+            // Load balancers use any host name, and learn nothing that is worth a rebinding.
+            Route::Health => Ok(None),
+            // Agents present a token of their own, and are not browsers.
+            Route::Push(_) => self.settings.host_policy.check_host(request).map(|()| None),
+            _ => {
+                self.settings.host_policy.check(request)?;
+                Ok((request.method == Method::OPTIONS).then(|| preflight(request)))
             }
-            Route::Metadata(path) => Box::pin(self.serve_metadata(http, path)),
-            Route::A2a(agent, rest) => self.serve_a2a(http, exchange, (door, require), (agent, rest)),
-            Route::Agents | Route::ApiCatalog => Box::pin(self.serve_document(http, exchange, door)),
-            _ => Box::pin(self.serve_mcp(http, exchange, door, method)),
         }
     }
 
     /// Authenticates the caller of an endpoint, and checks that the agent is visible. Some routes
     /// need no authentication.
-    async fn authenticate_and_dispatch(
+    async fn admit(
         &self,
-        http: &Session,
-        exchange: &mut AccessRecord,
-        (door, require): (Route<'_>, &Require),
+        http: &impl ClientConnection,
+        record: &mut AccessRecord,
+        route: Route<'_>,
+        require: &Require,
     ) -> Result<(), Fault> {
-        if matches!(door, Route::Health | Route::Push(_) | Route::Metadata(_)) {
+        if matches!(route, Route::Health | Route::Push(_) | Route::Metadata(_)) {
             return Ok(());
         }
         // If authentication is required and no mechanism is configured, every request is rejected.
         if !require.of.is_empty() || require.rule != RequireRule::None {
-            exchange.caller = Box::pin(self.authenticate(http, require, door)).await?;
+            record.caller = Box::pin(self.authenticator.authenticate(http, require, route)).await?;
         }
-        let whose = quota_key(&exchange.caller, http);
-        self.shares.check_request_rate(&whose)?;
-        exchange.whose = Some(whose);
-        let headers = &http.req_header().headers;
-        exchange.along = self.directory.along(headers, || subject(&exchange.caller, headers));
-        match door.agent() {
-            Some(agent) if !self.is_visible(&exchange.caller, agent) => Err(Fault::NoSuchPath),
+        let owner = quota_owner(&record.caller, http.client_network());
+        self.discovery.limits.check_request_rate(&owner)?;
+        record.quota_owner = Some(owner);
+        let headers = &http.head().headers;
+        record.forwarded = self.discovery.directory.along(headers, || subject_token(&record.caller, headers));
+        match route.agent() {
+            Some(agent) if !self.discovery.authorizer.is_visible(&record.caller, agent) => {
+                Err(Fault::NoSuchPath)
+            }
             Some(_) | None => Ok(()),
         }
     }
 
-    /// Serves an MCP endpoint.
-    async fn serve_mcp(
-        &self,
-        http: &mut Session,
-        exchange: &mut AccessRecord,
-        door: Route<'_>,
-        method: HttpMethod,
-    ) -> Result<(), Result<Fault, ClientGone>> {
-        match method {
-            HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
-            HttpMethod::GET => {
-                exchange.method = label::Method::SessionStream;
-                let who = (exchange.caller.clone(), exchange.along.clone());
-                Box::pin(self.session_stream(http, who, door)).await
+    /// Returns the response of the service of a route, for an authenticated request.
+    fn dispatch<'a, C: ClientConnection>(
+        &'a self,
+        http: &'a mut C,
+        record: &'a mut AccessRecord,
+        route: Route<'a>,
+        require: &'a Require,
+    ) -> BoxResponse<'a> {
+        match route {
+            Route::Health => Box::pin(self.serve_health(http)),
+            Route::Push(token) => Box::pin(self.serve_push(http, record, token)),
+            Route::Metadata(path) => Box::pin(self.serve_metadata(http, path)),
+            Route::A2a(agent, path) => {
+                self.a2a_server.serve(http, record, A2aRequest { route, require, agent, path })
             }
-            HttpMethod::DELETE => self.end_session(http, exchange).await,
-            _ => Err(Ok(Fault::MethodNotAllowed("POST, GET, DELETE, OPTIONS"))),
+            Route::Agents | Route::ApiCatalog => Box::pin(async move {
+                let base = self.settings.public_url.for_client(http);
+                self.discovery.serve_document(http, record, route, &base).await
+            }),
+            Route::AllAgents | Route::OneAgent(_) => Box::pin(self.mcp_server.serve(http, record, route)),
         }
     }
 
-    /// Returns the limits for the body of a request.
-    pub(super) fn intake<'a>(&'a self, exchange: &'a AccessRecord) -> BodyLimits<'a> {
-        let limits = &self.settings.limits;
-        let whose = exchange.whose.as_ref();
-        BodyLimits { limit: limits.body, within: limits.body_read, shares: &self.shares, whose }
-    }
-
-    /// Rejects a request with an unread body: the body must not be taken for the next request, and
-    /// a client that is still sending must be able to read the response.
-    pub(super) async fn reject_without_reading_body(
-        &self,
-        http: &mut Session,
-        exchange: &mut AccessRecord,
-        fault: Fault,
-    ) -> Result<(), ClientGone> {
-        http.set_keepalive(None);
-        self.refuse(http, exchange, ErrorReply { fault, era: Era::Legacy, id: None }).await?;
-        body::drain_before_close(http, self.settings.limits.body).await;
+    async fn serve_health(&self, http: &mut impl ResponseSink) -> Result<(), Abort> {
+        match http.head().method {
+            Method::GET => json(http, StatusCode::OK, self.health().into_bytes(), None).await?,
+            Method::HEAD => empty(http, StatusCode::OK, Vec::new()).await?,
+            _ => {
+                let allow = (ALLOW, HeaderValue::from_static("GET, HEAD"));
+                http.close_after_response();
+                empty(http, StatusCode::METHOD_NOT_ALLOWED, vec![allow]).await?;
+            }
+        }
         Ok(())
     }
 
-    /// Ends a legacy session; a second request for the same session succeeds too.
-    async fn end_session(
+    /// Serves the metadata of a protected resource (RFC 9728).
+    async fn serve_metadata(&self, http: &mut impl ResponseSink, path: &str) -> Result<(), Abort> {
+        if http.head().method != Method::GET {
+            return Err(Fault::MethodNotAllowed("GET, OPTIONS").into());
+        }
+        let document = self.discovery.metadata.document(path)?;
+        Ok(json(http, StatusCode::OK, document, None).await?)
+    }
+
+    /// Serves a push of an agent, or its check whether it may push.
+    async fn serve_push(
         &self,
-        http: &mut Session,
-        exchange: &mut AccessRecord,
-    ) -> Result<(), Result<Fault, ClientGone>> {
-        exchange.method = label::Method::SessionEnd;
-        let headers = crate::mcp::headers::McpHeaders::read(&http.req_header().headers);
-        let Some(id) = headers.session.value() else { return Err(Ok(Fault::MethodNotAllowed("POST"))) };
-        let found = self.sessions.find(&self.sealer, exchange.caller.name(), id, now());
-        let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
-        self.sessions.end(&session).map_err(Ok)?;
-        self.cancelled_calls.end_session(session.key);
-        self.keep_end(&session).await;
-        empty(http, StatusCode::NO_CONTENT, Vec::new()).await.map_err(Err)
+        http: &mut impl ClientConnection,
+        record: &mut AccessRecord,
+        token: &str,
+    ) -> Result<(), Abort> {
+        let Some(target) = self.push_receiver.target(token) else {
+            self.metrics.record_push(Push::UnknownAddress);
+            return Err(Fault::NoSuchPath.into());
+        };
+        record.agent = Some(target.agent().clone());
+        match http.head().method {
+            Method::POST => match target {
+                PushTarget::Own(push) => self.push_receiver.receive(http, record, &push).await,
+                PushTarget::Client(push) => {
+                    let ClientPush { ticket, proof, agent } = &*push;
+                    let push = WebhookPush { ticket, proof, agent };
+                    self.a2a_server.forward_push(http, record, push).await
+                }
+            },
+            Method::GET => {
+                let echo = validation_echo(http.head().uri.query().unwrap_or_default());
+                let echo = echo.ok_or(Fault::MethodNotAllowed("POST"))?;
+                self.metrics.record_push(Push::Validated);
+                Ok(text(http, echo).await?)
+            }
+            _ => Err(Fault::MethodNotAllowed("POST").into()),
+        }
     }
 }

@@ -6,60 +6,225 @@
 
 use std::io;
 use std::os::unix::net::UnixStream as BlockingStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use super::sessions::{Session, ended_row};
-use super::{Gateway, Inner, now};
+use super::Gateway;
+use crate::calls::TaskLookup;
+use crate::config::Settings;
+use crate::http_edge::DrainState;
+use crate::sessions::{Predecessor, SessionStore};
 use crate::sync::lock;
-use crate::tasks::Timestamp;
-use crate::tasks::store::{RowFrame, Store, StoreTable, SuccessorMessage};
+use crate::tasks::store::{RowFrame, Store, StoreProblem, StoreTable, SuccessorMessage};
+use crate::tasks::{RestorePolicy, TaskEntry, Timestamp};
+use crate::telemetry::metrics::{Metrics, TaskCounts};
 
-/// Most messages that wait for the predecessor to read them.
-const MAX_QUEUED_MESSAGES: usize = 1024;
 /// Longest wait of a row for the store to be opened; then the predecessor is notified that it is
 /// not persisted.
 const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Pause between two checks whether the store is open.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval of the attempts to open a store that another process owns.
+const STORE_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Process that this one takes over from.
-pub(super) struct Predecessor {
-    /// True while it may still learn changes of the tasks.
-    lives: watch::Sender<bool>,
-    words: mpsc::Sender<SuccessorMessage>,
-    /// Receiver of the messages, until they are sent.
-    waiting: Mutex<Option<mpsc::Receiver<SuccessorMessage>>>,
+/// Settings of the store.
+pub(super) struct SuccessionSettings {
+    data_dir: Option<PathBuf>,
+    /// Most bytes of the artifacts of one task.
+    artifact_bytes: usize,
 }
 
-impl Predecessor {
-    pub(super) fn none() -> Self {
-        let (words, waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
-        Self { lives: watch::Sender::new(false), words, waiting: Mutex::new(Some(waiting)) }
+impl SuccessionSettings {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { data_dir: settings.tasks.data_dir.clone(), artifact_bytes: settings.limits.artifacts }
+    }
+}
+
+/// The tasks and sessions of this process on disk, and their way from one process to the next.
+pub(super) struct Succession {
+    lookup: Arc<TaskLookup>,
+    sessions: Arc<SessionStore>,
+    predecessor: Arc<Predecessor>,
+    drain: Arc<DrainState>,
+    settings: SuccessionSettings,
+    /// Tasks that were live when the last process ended, until they have followers.
+    unfollowed: Mutex<Vec<Arc<TaskEntry>>>,
+}
+
+impl Succession {
+    pub(super) fn new(
+        lookup: Arc<TaskLookup>,
+        sessions: Arc<SessionStore>,
+        predecessor: Arc<Predecessor>,
+        drain: Arc<DrainState>,
+        settings: SuccessionSettings,
+    ) -> Self {
+        Self { lookup, sessions, predecessor, drain, settings, unfollowed: Mutex::default() }
     }
 
-    pub(super) fn lives(&self) -> bool {
-        *self.lives.borrow()
+    /// Returns true if writes to the store fail at present.
+    pub(super) fn is_store_failing(&self) -> bool {
+        self.lookup.journal.is_failing()
     }
 
-    /// Waits until the predecessor has ended.
-    pub(super) async fn ended(&self) {
-        if self.lives.subscribe().wait_for(|lives| !lives).await.is_err() {
-            debug!("lost state of predecessor");
+    /// Writes all pending changes, and accepts none afterwards.
+    pub(super) fn close_store(&self) {
+        self.lookup.journal.close();
+    }
+
+    /// Removes what the store no longer needs. Waits for the disk.
+    pub(super) fn prune_store(&self) {
+        self.lookup.journal.prune(&self.lookup.tasks, Timestamp::now());
+        self.sessions.prune();
+    }
+
+    /// Updates the metrics of the task map.
+    pub(super) fn count_tasks(&self, metrics: &Metrics) {
+        let TaskLookup { tasks, followers, journal, .. } = &*self.lookup;
+        metrics.tasks.set(TaskCounts {
+            tasks: tasks.len(),
+            bytes: tasks.bytes(),
+            polled: followers.polled(),
+            evicted: tasks.take_evicted(),
+            store_failures: journal.failures(),
+            is_store_failing: journal.is_failing(),
+        });
+    }
+
+    /// Loads the content of a store, and persists to it from now on. Waits for the disk.
+    pub(super) fn adopt_store(&self, store: Store) {
+        let TaskLookup { tasks, journal, directory, .. } = &*self.lookup;
+        journal.attach_store(Some(Arc::new(store)));
+        let policy = RestorePolicy {
+            artifact_bytes: self.settings.artifact_bytes,
+            may_be_named: self.predecessor.lives(),
+        };
+        let loaded = journal.load(tasks, policy, Timestamp::now());
+        self.sessions.load();
+        journal.flush(tasks, Timestamp::now());
+        directory.own_cards(true);
+        loaded.into_iter().for_each(|entry| self.follow_later(entry));
+    }
+
+    /// Queues a task of another process to be followed when that process has ended.
+    fn follow_later(&self, entry: Arc<TaskEntry>) {
+        let mut unfollowed = lock(&self.unfollowed);
+        if !unfollowed.iter().any(|known| Arc::ptr_eq(known, &entry)) {
+            unfollowed.push(entry);
         }
     }
 
-    fn tell(&self, told: SuccessorMessage) {
-        if self.lives() && self.words.try_send(told).is_err() {
-            debug!("failed to notify predecessor: it has ended, or does not read");
+    /// Waits for the store of the predecessor.
+    async fn take_over_store(self: &Arc<Self>) {
+        let is_stored = self.lookup.journal.is_enabled();
+        let Some(dir) = self.settings.data_dir.clone().filter(|_| !is_stored) else { return };
+        loop {
+            let dir = dir.clone();
+            let opened = tokio::task::spawn_blocking(move || Store::open(&dir)).await;
+            match opened {
+                Ok(Ok(store)) => return self.adopt_store_aside(store).await,
+                Ok(Err(StoreProblem::Owned { .. })) => sleep(STORE_RETRY_INTERVAL).await,
+                Ok(Err(problem)) => {
+                    return warn!(error = %problem, "failed to open store, tasks are not persisted");
+                }
+                Err(error) => return warn!(%error, "failed to open store, tasks are not persisted"),
+            }
         }
+    }
+
+    async fn adopt_store_aside(self: &Arc<Self>, store: Store) {
+        let succession = self.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || succession.adopt_store(store)).await {
+            warn!(%error, "failed to load all tasks from store");
+        }
+    }
+
+    /// Starts the followers of the tasks that were live when the last process ended, once their
+    /// agents are known.
+    pub(super) async fn start_followers(self: Arc<Self>) {
+        self.take_over_store().await;
+        // Until then the predecessor follows the tasks and sends their changes.
+        self.predecessor.ended().await;
+        let TaskLookup { directory, followers, journal, .. } = &*self.lookup;
+        let mut fetched = directory.changes();
+        let mut unfollowed = std::mem::take(&mut *lock(&self.unfollowed));
+        for entry in &unfollowed {
+            entry.end_unnamed(Timestamp::now());
+            journal.persist(entry);
+        }
+        unfollowed.retain(|entry| !entry.visible_state(|inside| inside.is_finished()));
+        while !unfollowed.is_empty() {
+            unfollowed.retain(|entry| match directory.find(entry.agent()).map(|agent| agent.known()) {
+                Some(Some(known)) => {
+                    followers.ensure_followed(entry, &known);
+                    false
+                }
+                Some(None) => true,
+                None => false,
+            });
+            if fetched.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Sends all state of this process, for a successor that cannot read it from disk.
+    async fn send_all(self: Arc<Self>) {
+        self.sessions.note_all();
+        self.lookup.journal.catch_up_slowly(&self.lookup.tasks, Timestamp::now()).await;
+    }
+
+    async fn receive_all(&self, from: OwnedReadHalf) {
+        let mut from = BufReader::new(from);
+        loop {
+            match RowFrame::read(&mut from).await {
+                Ok(Some(RowFrame::Row(table, key, value))) => self.learn(table, &key, value.as_deref()),
+                Ok(Some(RowFrame::End)) => {
+                    let kept = SuccessorMessage::Kept(self.has_kept().await);
+                    if !self.predecessor.send(kept).await {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => return warn!(%error, "failed to read from predecessor"),
+            }
+        }
+    }
+
+    fn learn(&self, table: StoreTable, key: &[u8], value: Option<&[u8]>) {
+        match (table, value) {
+            (StoreTable::Tasks, Some(value)) => {
+                let (limit, lookup) = (self.settings.artifact_bytes, &self.lookup);
+                match lookup.journal.learn(&lookup.tasks, value, limit, Timestamp::now()) {
+                    Some(entry) => self.follow_later(entry),
+                    None => warn!("failed to take over task of predecessor: no room, or not readable"),
+                }
+            }
+            (StoreTable::Sessions, value) => self.sessions.learn(key, value),
+            // A removed row: of a task that got an id, or one that this process removes in its own
+            // time.
+            (StoreTable::Tasks | StoreTable::Turns, _) => {}
+        }
+    }
+
+    /// Returns true if all received rows are safe on disk, or if there is no data directory.
+    async fn has_kept(&self) -> bool {
+        let deadline = Instant::now() + STORE_OPEN_TIMEOUT;
+        while self.settings.data_dir.is_some() && !self.lookup.journal.is_enabled() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        self.lookup.journal.is_safe().await
     }
 }
 
@@ -67,18 +232,19 @@ impl Gateway {
     /// Records that another process works with the same tasks until [`Gateway::follow_predecessor`] has
     /// returned.
     pub(crate) fn expect_predecessor(&self) {
-        self.inner.predecessor.lives.send_replace(true);
+        self.succession.predecessor.set_lives(true);
     }
 
     /// Applies the changes that the process at the other end sends, until that process ends.
     pub(crate) async fn follow_predecessor(&self, stream: UnixStream) {
         let (from, mut to) = stream.into_split();
-        let predecessor = &self.inner.predecessor;
-        let told = lock(&predecessor.waiting).take();
-        let Some(mut told) = told else { return warn!("rejected second predecessor") };
-        let speak = async {
-            while let Some(word) = told.recv().await {
-                if to.write_all(&word.to_bytes()).await.is_err() {
+        let predecessor = &self.succession.predecessor;
+        let Some(mut messages) = predecessor.take_messages() else {
+            return warn!("rejected second predecessor");
+        };
+        let send = async {
+            while let Some(message) = messages.recv().await {
+                if to.write_all(&message.to_bytes()).await.is_err() {
                     break;
                 }
             }
@@ -86,21 +252,21 @@ impl Gateway {
             std::future::pending::<()>().await
         };
         tokio::select! {
-            () = self.inner.receive_all(from) => {}
-            () = speak => {}
+            () = self.succession.receive_all(from) => {}
+            () = send => {}
         }
         info!("predecessor has ended");
-        predecessor.lives.send_replace(false);
+        predecessor.set_lives(false);
     }
 
     /// Returns true if changes can be persisted, or if there is no data directory.
     pub(crate) fn has_store(&self) -> bool {
-        self.inner.settings.tasks.data_dir.is_none() || self.inner.ledger.is_enabled()
+        self.succession.settings.data_dir.is_none() || self.succession.lookup.journal.is_enabled()
     }
 
     /// Notifies the predecessor that the listeners of this process accept connections.
     pub(crate) fn notify_serving(&self) {
-        self.inner.predecessor.tell(SuccessorMessage::Serves);
+        self.succession.predecessor.notify(SuccessorMessage::Serves);
     }
 
     /// Sends all persisted state to the process at the other end, from now on. The data directory
@@ -116,115 +282,39 @@ impl Gateway {
         greet: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<watch::Receiver<bool>> {
         let (serves, heard) = watch::channel(false);
-        let inner = Arc::downgrade(&self.inner);
-        let link = Store::over(stream, move |word| match word {
+        let succession = Arc::downgrade(&self.succession);
+        let link = Store::over(stream, move |message| match message {
             SuccessorMessage::Serves => drop(serves.send_replace(true)),
-            SuccessorMessage::Ended(session, expires) => end(&inner, session, expires),
+            SuccessorMessage::Ended(session, expires) => end_session(&succession, session, expires),
             SuccessorMessage::Kept(_) => {}
         });
         let link = Arc::new(link.map_err(io::Error::other)?);
         let mut is_on_disk = false;
+        let lookup = &self.succession.lookup;
         link.while_held(|| {
-            is_on_disk = self.inner.ledger.attach_store(Some(link.clone())) == Some(true);
-            self.inner.directory.own_cards(false);
+            is_on_disk = lookup.journal.attach_store(Some(link.clone())) == Some(true);
+            lookup.directory.own_cards(false);
             greet()
         })?;
-        self.inner.closing.hand_over();
+        self.succession.drain.hand_over();
         if !is_on_disk {
-            tokio::spawn(self.inner.clone().send_all());
+            tokio::spawn(self.succession.clone().send_all());
         }
         Ok(heard)
     }
 
     /// Persists changes in this process again: no process has taken over.
     pub(crate) async fn resume_store(&self) {
-        let inner = self.inner.clone();
-        let closed = tokio::task::spawn_blocking(move || inner.ledger.attach_store(None)).await;
+        let lookup = self.succession.lookup.clone();
+        let closed = tokio::task::spawn_blocking(move || lookup.journal.attach_store(None)).await;
         debug!(?closed, "no process has taken over, this process persists again");
-        let inner = self.inner.clone();
-        tokio::spawn(async move { inner.take_over_store().await });
+        let succession = self.succession.clone();
+        tokio::spawn(async move { succession.take_over_store().await });
     }
 }
 
-fn end(inner: &Weak<Inner>, session: [u8; 16], expires: u64) {
-    if let Some(inner) = inner.upgrade() {
-        inner.sessions.revoke(session, expires);
-    }
-}
-
-impl Inner {
-    /// Persists the end of a session, and notifies a process that may still serve it.
-    pub(super) async fn keep_end(&self, session: &Session) {
-        self.predecessor.tell(SuccessorMessage::Ended(session.key, session.expires()));
-        self.ledger.note_session(self.sessions.row(session).0, None);
-        let (key, value) = ended_row(session.key, session.expires());
-        self.ledger.keep_session(key, value).await;
-    }
-
-    /// Persists the changes of a session, and waits for the disk.
-    pub(super) async fn keep_session(&self, session: &Session) {
-        let (key, value) = self.sessions.row(session);
-        self.ledger.keep_session(key, value).await;
-    }
-
-    /// Queues the changes of a session for the disk.
-    pub(super) fn note_session(&self, session: &Session) {
-        let (key, value) = self.sessions.row(session);
-        self.ledger.note_session(key, value);
-    }
-
-    /// Sends all state of this process, for a successor that cannot read it from disk.
-    async fn send_all(self: Arc<Self>) {
-        for (key, value) in self.sessions.rows() {
-            self.ledger.note_session(key, value);
-        }
-        self.ledger.catch_up_slowly(&self.tasks, Timestamp::now()).await;
-    }
-
-    async fn receive_all(&self, from: OwnedReadHalf) {
-        let mut from = BufReader::new(from);
-        loop {
-            match RowFrame::read(&mut from).await {
-                Ok(Some(RowFrame::Row(table, key, value))) => self.learn(table, &key, value.as_deref()),
-                Ok(Some(RowFrame::End)) => {
-                    let kept = SuccessorMessage::Kept(self.has_kept().await);
-                    if self.predecessor.words.send(kept).await.is_err() {
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => return warn!(%error, "failed to read from predecessor"),
-            }
-        }
-    }
-
-    fn learn(&self, table: StoreTable, key: &[u8], value: Option<&[u8]>) {
-        match (table, value) {
-            (StoreTable::Tasks, Some(value)) => {
-                let limit = self.settings.limits.artifacts;
-                match self.ledger.learn(&self.tasks, value, limit, Timestamp::now()) {
-                    Some(entry) => self.keep_for_later(entry),
-                    None => warn!("failed to take over task of predecessor: no room, or not readable"),
-                }
-            }
-            (StoreTable::Sessions, value) if self.sessions.learn(key, value, now()) => {
-                self.ledger.note_session(key.to_vec(), value.map(<[u8]>::to_vec));
-            }
-            // A removed row: of a task that got an id, or one that this process removes in its own
-            // time.
-            (StoreTable::Tasks | StoreTable::Turns | StoreTable::Sessions, _) => {}
-        }
-    }
-
-    /// Returns true if all received rows are safe on disk, or if there is no data directory.
-    async fn has_kept(&self) -> bool {
-        let deadline = Instant::now() + STORE_OPEN_TIMEOUT;
-        while self.settings.tasks.data_dir.is_some() && !self.ledger.is_enabled() {
-            if Instant::now() >= deadline {
-                return false;
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-        self.ledger.is_safe().await
+fn end_session(succession: &Weak<Succession>, session: [u8; 16], expires: u64) {
+    if let Some(succession) = succession.upgrade() {
+        succession.sessions.revoke(session, expires);
     }
 }

@@ -4,6 +4,8 @@
 
 mod id;
 mod message;
+#[cfg(feature = "gateway")]
+pub(crate) mod raw_object;
 mod scan;
 mod text;
 

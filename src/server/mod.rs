@@ -35,7 +35,8 @@ use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
 use crate::config::{self, Listener, RequireRule, Settings, Shutdown};
-use crate::gateway::{Gateway, GatewayError, Handled, is_served};
+use crate::gateway::{Gateway, GatewayError, Handled};
+use crate::http_edge::is_served;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;

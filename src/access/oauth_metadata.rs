@@ -1,0 +1,171 @@
+//! OAuth metadata and challenges: the resource for which tokens are issued, the issuers, and
+//! missing scopes.
+//!
+//! Reads RFC 9728 and docs/spec/mcp.md §5. The gateway is a resource server only; it issues no
+//! tokens. `auth` verifies them.
+
+use std::collections::BTreeSet;
+
+use http::Uri;
+use serde::Serialize;
+
+use crate::auth::{Endpoint, Rules, ServedProtocol};
+use crate::config::Settings;
+use crate::fault::Fault;
+use crate::http_edge::METADATA;
+
+/// Metadata of a protected resource (RFC 9728 §2).
+#[derive(Serialize)]
+struct ProtectedResource<'a> {
+    resource: String,
+    authorization_servers: Vec<&'a str>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    scopes_supported: BTreeSet<&'a str>,
+    bearer_methods_supported: [&'static str; 1],
+    resource_name: &'a str,
+}
+
+/// The gateway as an OAuth resource: its metadata document, and its challenges.
+pub(crate) struct OAuthMetadata {
+    public_url: Option<String>,
+    issuers: Vec<String>,
+    /// Scopes that every token needs.
+    scopes: Vec<String>,
+    /// Scopes that rules ask for besides.
+    rule_scopes: Vec<String>,
+    api_key_header: Option<String>,
+    server_name: String,
+}
+
+impl OAuthMetadata {
+    pub(crate) fn new(settings: &Settings, rules: &Rules) -> Self {
+        let auth = &settings.auth;
+        Self {
+            public_url: settings.public_url.clone(),
+            issuers: auth.tokens.iter().map(|issuer| issuer.issuer.clone()).collect(),
+            scopes: auth.scopes.clone(),
+            rule_scopes: rules.scopes().map(str::to_owned).collect(),
+            api_key_header: auth.api_keys.as_ref().map(|keys| keys.header.to_string()),
+            server_name: settings.mcp.server_name.clone(),
+        }
+    }
+
+    /// Returns the metadata of the resource at the path after the well-known prefix, as JSON. It is
+    /// the same for known and unknown agents.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoSuchPath`] if the path is no resource, or callers use no tokens.
+    pub(crate) fn document(&self, path: &str) -> Result<Vec<u8>, Fault> {
+        let public = self.public_url.as_deref().ok_or(Fault::NoSuchPath)?;
+        if self.issuers.is_empty() {
+            return Err(Fault::NoSuchPath);
+        }
+        let endpoint = endpoint_of(path, public_base_path(public)).ok_or(Fault::NoSuchPath)?;
+        let protected = ProtectedResource {
+            resource: resource(public, endpoint),
+            authorization_servers: self.issuers.iter().map(String::as_str).collect(),
+            scopes_supported: self.scopes.iter().chain(&self.rule_scopes).map(String::as_str).collect(),
+            bearer_methods_supported: ["header"],
+            resource_name: &self.server_name,
+        };
+        serde_json::to_vec(&protected).map_err(|_| Fault::Internal)
+    }
+
+    /// Returns the URL of the metadata for an endpoint, if callers authenticate with tokens
+    /// (RFC 9728 §3.1).
+    pub(crate) fn url(&self, endpoint: Endpoint<'_>) -> Option<String> {
+        let public = self.public_url.as_deref().filter(|_| !self.issuers.is_empty())?;
+        Some(metadata_url(public, endpoint))
+    }
+
+    /// Returns the value of `WWW-Authenticate`, with the scopes that are needed beyond those of
+    /// every token. Empty if only a client certificate helps.
+    pub(crate) fn challenge(&self, endpoint: Endpoint<'_>, error: Option<&str>, needed: &[String]) -> String {
+        if self.issuers.is_empty() {
+            let header = self.api_key_header.as_ref();
+            return header.map_or_else(String::new, |header| format!("ApiKey header=\"{header}\""));
+        }
+        let mut parts = Vec::new();
+        if let Some(error) = error {
+            parts.push(format!("error=\"{error}\""));
+        }
+        if let Some(public) = &self.public_url {
+            parts.push(format!("resource_metadata=\"{}\"", metadata_url(public, endpoint)));
+        }
+        let scopes: BTreeSet<&str> = self.scopes.iter().chain(needed).map(String::as_str).collect();
+        if !scopes.is_empty() {
+            parts.push(format!("scope=\"{}\"", scopes.into_iter().collect::<Vec<_>>().join(" ")));
+        }
+        if parts.is_empty() { "Bearer".to_owned() } else { format!("Bearer {}", parts.join(", ")) }
+    }
+}
+
+fn resource(public: &str, Endpoint { service, agent }: Endpoint<'_>) -> String {
+    let service = service.path();
+    agent.map_or_else(|| format!("{public}{service}"), |agent| format!("{public}{service}/{agent}"))
+}
+
+/// Returns the path of a URL, without a slash at its end.
+fn public_base_path(public: &str) -> String {
+    public.parse::<Uri>().map(|uri| uri.path().trim_end_matches('/').to_owned()).unwrap_or_default()
+}
+
+/// The well-known path comes between host and path (RFC 9728 §3.1).
+fn metadata_url(public: &str, endpoint: Endpoint<'_>) -> String {
+    let base = public_base_path(public);
+    let origin = public.strip_suffix(&*base).unwrap_or(public);
+    format!("{origin}{METADATA}{}", resource(&base, endpoint))
+}
+
+/// Returns the endpoint for a path after the well-known prefix. A proxy before the gateway may have
+/// removed the base path.
+fn endpoint_of(path: &str, base: String) -> Option<Endpoint<'_>> {
+    let path = path.strip_prefix(&*base).unwrap_or(path);
+    if matches!(path, "" | "/") {
+        return Some(Endpoint::default());
+    }
+    let at = |service: ServedProtocol| path.strip_prefix(service.path()).map(|rest| (service, rest));
+    let (service, rest) = at(ServedProtocol::Mcp).or_else(|| at(ServedProtocol::A2a))?;
+    if matches!(rest, "" | "/") {
+        return Some(Endpoint { service, agent: None });
+    }
+    let agent = rest.strip_prefix('/')?;
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (agent.len() <= 32 && agent.bytes().all(fits)).then_some(Endpoint { service, agent: Some(agent) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_endpoint_has_its_document() {
+        for (path, base, expected) in [
+            ("", "", Some((ServedProtocol::Mcp, None))),
+            ("/mcp", "", Some((ServedProtocol::Mcp, None))),
+            ("/a2a", "", Some((ServedProtocol::A2a, None))),
+            ("/mcp/weather", "", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/gw/mcp/weather", "/gw", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/mcp/weather", "/gw", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/gw/a2a/weather", "/gw", Some((ServedProtocol::A2a, Some("weather")))),
+            ("/gw/mcp", "", None),
+            ("/mcp/a/b", "", None),
+            ("/mcp/A\"", "", None),
+            ("/mcpx", "", None),
+            ("x", "", None),
+        ] {
+            let found = endpoint_of(path, base.to_owned()).map(|found| (found.service, found.agent));
+            assert_eq!(found, expected, "{path} {base}");
+        }
+    }
+
+    #[test]
+    fn the_well_known_place_stands_between_host_and_path() {
+        let weather = Endpoint { service: ServedProtocol::Mcp, agent: Some("weather") };
+        let url = metadata_url("https://gw.example.com/base", weather);
+        assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/base/mcp/weather");
+        let url = metadata_url("https://gw.example.com", Endpoint::default());
+        assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/mcp");
+    }
+}

@@ -1,0 +1,164 @@
+//! The call engine: one call of an agent, from its start to the result, whichever server asked.
+//!
+//! [`CallEngine`] starts a call or joins a task, runs it while the client waits, and decides the
+//! form of the response. [`TaskLookup`] finds the task of a handle. Out of scope: the methods of
+//! MCP (see `mcp_server`), work that outlives its client (see `follow`).
+
+mod abort;
+mod cancelled_calls;
+mod in_flight_calls;
+mod input_responses;
+mod lookup;
+mod questions;
+mod responder;
+mod run;
+mod source;
+mod start;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use abort::CallError;
+pub(crate) use cancelled_calls::CancelledCalls;
+pub(crate) use in_flight_calls::InFlightCalls;
+pub(crate) use input_responses::{OfferedAnswers, already_answered, in_form_of_question, last_question};
+pub(crate) use lookup::{NotFound, TaskLookup, TaskSettings, resolved_agent};
+pub(crate) use questions::{open_requests, question_of};
+pub(crate) use responder::ResponseTarget;
+pub(crate) use run::{ActiveCall, ResultKind, add_delay, cancelled_result};
+pub(crate) use source::{EventSource, FollowedTask};
+pub(crate) use start::{ANSWER_IN_FLIGHT, AnswerClass, OpenedAction};
+
+use crate::access::{Authorizer, Requester};
+use crate::agents::{CallLimits, ForwardedContext};
+use crate::auth::Caller;
+use crate::config::{Calls, Settings};
+use crate::discovery::LiveCatalogue;
+use crate::http_edge::{Accepts, DrainState, Route};
+use crate::jsonrpc::Id;
+use crate::limits::Limits;
+use crate::mcp::lifecycle::Implementation;
+use crate::mcp::notifications::LoggingLevel;
+use crate::mcp::result_writer::ResultWriter;
+use crate::mcp::{ClientCapabilities, ClientParams, Era, Version};
+use crate::quota::QuotaOwner;
+use crate::seal::Sealer;
+use crate::sessions::{ClientLimits, Session, SessionKey, SessionStore};
+use crate::telemetry::metrics::Metrics;
+use crate::transport::HttpClient;
+
+/// Client context: the caller and the route of a request, and its protocol facts.
+pub(crate) struct ClientContext<'r> {
+    pub(crate) caller: Caller,
+    pub(crate) route: Route<'r>,
+    pub(crate) version: Version,
+    pub(crate) capabilities: ClientCapabilities,
+    /// Session of a legacy client, if it has one.
+    pub(crate) session: Option<Session>,
+    /// Least level of log messages wanted.
+    pub(crate) level: Option<LoggingLevel>,
+    pub(crate) accepts: Accepts,
+    /// Context that is forwarded to the agents.
+    pub(crate) forwarded: Option<Arc<ForwardedContext>>,
+    /// Limits of the client for one call.
+    pub(crate) limits: ClientLimits,
+    /// Owner of the byte quota that responses of agents use.
+    pub(crate) quota_owner: Option<QuotaOwner>,
+}
+
+impl ClientContext<'_> {
+    /// Returns the era of the client.
+    pub(crate) fn era(&self) -> Era {
+        self.version.era()
+    }
+
+    /// Returns the context in this session.
+    pub(crate) fn with_session(self, session: Session) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
+    /// Returns the caller and the route, for rules.
+    pub(crate) fn requester(&self) -> Requester<'_> {
+        Requester { caller: &self.caller, route: self.route }
+    }
+}
+
+/// Request of a client, by its id and params.
+#[derive(Clone, Copy)]
+pub(crate) struct CallRequest<'a> {
+    pub(crate) client: &'a ClientContext<'a>,
+    pub(crate) id: &'a Id,
+    pub(crate) params: &'a ClientParams<'a>,
+}
+
+/// Target of the response to a call, and the time until the response is due.
+pub(crate) struct CallTarget<'s, S> {
+    pub(crate) to: ResponseTarget<'s, S>,
+    pub(crate) budget: Duration,
+}
+
+/// Name and cache times of the MCP server, for its results.
+pub(crate) struct ServerIdentity {
+    name: String,
+    list_ttl_ms: u64,
+}
+
+impl ServerIdentity {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let list_ttl_ms = u64::try_from(settings.mcp.list_ttl.as_millis()).unwrap_or(u64::MAX);
+        Self { name: settings.mcp.server_name.clone(), list_ttl_ms }
+    }
+
+    /// Returns the implementation that the server introduces itself as.
+    pub(crate) fn implementation(&self) -> Implementation<'_> {
+        Implementation { name: &self.name, version: env!("CARGO_PKG_VERSION") }
+    }
+
+    /// Returns the encoder of results for clients of an era.
+    pub(crate) fn writer(&self, era: Era) -> ResultWriter<'_> {
+        ResultWriter { era, server: self.implementation(), ttl_ms: self.list_ttl_ms }
+    }
+}
+
+/// Settings of the call engine.
+pub(crate) struct CallSettings {
+    pub(crate) calls: Calls,
+    /// Limits of one exchange with an agent.
+    pub(crate) exchange: CallLimits,
+    /// Most bytes of the artifacts of one task.
+    pub(crate) artifact_bytes: usize,
+    pub(crate) identity: Arc<ServerIdentity>,
+}
+
+/// Runs the calls of agents.
+pub(crate) struct CallEngine {
+    pub(crate) lookup: Arc<TaskLookup>,
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) catalogue: Arc<LiveCatalogue>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) sessions: Arc<SessionStore>,
+    pub(crate) http_client: HttpClient,
+    pub(crate) sealer: Sealer,
+    pub(crate) cancelled_calls: Arc<CancelledCalls>,
+    pub(crate) running: InFlightCalls,
+    pub(crate) drain: Arc<DrainState>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) settings: CallSettings,
+}
+
+impl CallEngine {
+    /// Cancels the running call of a session with this id.
+    pub(crate) fn cancel_request(&self, session: SessionKey, id: &Id) {
+        self.running.cancel(session, id);
+    }
+
+    /// Cancels the tasks of cancelled calls of a session that has ended.
+    pub(crate) fn end_session(&self, session: SessionKey) {
+        self.cancelled_calls.end_session(session);
+    }
+
+    /// Returns the encoder of results for clients of an era.
+    pub(crate) fn writer(&self, era: Era) -> ResultWriter<'_> {
+        self.settings.identity.writer(era)
+    }
+}

@@ -1,0 +1,263 @@
+//! Documents about the agents, for A2A clients: `GET /a2a`, a searchable list, and the API catalog
+//! of RFC 9727.
+//!
+//! Both list the agents that the caller may use, and no others; they require the same
+//! authentication as the agents. The catalog is at its well-known path and lists every such agent;
+//! `bridge::search::documents` says why this convention was chosen.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HeaderName, LINK, VARY};
+use http::request::Parts;
+use http::{HeaderValue, Method, Uri};
+
+use super::Discovery;
+use crate::a2a::{Dialect, bindings_of};
+use crate::agents::ResolvedAgent;
+use crate::auth::{Caller, Endpoint, ServedProtocol};
+use crate::bridge::resource_uri::decoded;
+use crate::bridge::resource_view::{AgentCapabilities, Reachability};
+use crate::bridge::search::documents::{CatalogEntry, ListedAgent, catalog, page};
+use crate::bridge::search::{AgentMatch, AgentQuery};
+use crate::fault::{Abort, Fault};
+use crate::http_edge::{API_CATALOG, AccessRecord, Headers, ResponseSink, Route, cacheable_json};
+use crate::seal::{ListKind, PageCursor};
+use crate::telemetry::label;
+
+const LINKSET: &str = r#"application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727""#;
+
+/// Parameters in the query of the list's URL.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ListQuery {
+    text: String,
+    skill: Option<String>,
+    tag: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+/// An agent on a page of the list.
+struct FoundAgent<'i> {
+    found: AgentMatch<'i>,
+    reachability: Reachability,
+    /// The agent, once its card is known.
+    known: Option<Arc<ResolvedAgent>>,
+}
+
+/// Position in the list: the score and the name of the last agent before.
+struct ListPosition {
+    score: u32,
+    name: String,
+}
+
+impl Discovery {
+    /// Serves one of the documents; `base` is the URL of the gateway for this client.
+    ///
+    /// # Errors
+    ///
+    /// [`Abort`] with the reason for which there is no document.
+    pub(crate) async fn serve_document(
+        &self,
+        http: &mut impl ResponseSink,
+        record: &mut AccessRecord,
+        route: Route<'_>,
+        base: &str,
+    ) -> Result<(), Abort> {
+        let is_catalog = route == Route::ApiCatalog;
+        record.method = if is_catalog { label::Method::ApiCatalog } else { label::Method::AgentList };
+        let request = http.head();
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return Err(Fault::MethodNotAllowed("GET, HEAD, OPTIONS").into());
+        }
+        let mut headers = self.vary();
+        let (media_type, body) = if is_catalog {
+            let link = HeaderValue::try_from(format!("<{base}{API_CATALOG}>; rel=\"api-catalog\""));
+            headers.extend(link.ok().map(|link| (LINK, link)));
+            (LINKSET, self.api_catalog(&record.caller, base))
+        } else {
+            let query = ListQuery::read(request)?;
+            ("application/json", self.agent_list(&record.caller, base, &query)?)
+        };
+        record.hold(&self.limits, None, body.len()).map_err(Fault::from)?;
+        let media_type = HeaderValue::from_static(media_type);
+        Ok(cacheable_json(http, media_type, body.into_bytes(), headers).await?)
+    }
+
+    /// Returns one page of the matching agents that a caller may use.
+    fn agent_list(&self, caller: &Caller, base: &str, asked: &ListQuery) -> Result<String, Fault> {
+        let bad = |problem: String| Fault::BadQuery(problem);
+        let query = AgentQuery::new(&asked.text, asked.skill.as_deref(), asked.tag.as_deref());
+        let query = query.map_err(|problem| bad(problem.to_string()))?;
+        let after = asked.cursor.as_deref().map(|cursor| self.open_cursor(caller, cursor)).transpose()?;
+        let catalogue = self.catalogue.load_full();
+        let found = self.search(&catalogue, super::requester(caller, Route::Agents), &query);
+        let total = found.len();
+        // The best match first: later entries have a lower score, or the same score and a later
+        // name.
+        let is_after = |found: &AgentMatch<'_>| {
+            after.as_ref().is_none_or(|ListPosition { score, name }| {
+                found.score < *score || (found.score == *score && found.name > name.as_str())
+            })
+        };
+        let limit = asked.limit.unwrap_or(usize::MAX).min(self.page_size);
+        let mut rest = found.into_iter().filter(is_after);
+        let shown: Vec<FoundAgent<'_>> = rest.by_ref().take(limit).map(|found| self.found(found)).collect();
+        let next = shown.last().filter(|_| rest.next().is_some()).map(|FoundAgent { found, .. }| {
+            let after = format!("{}/{}", found.score, found.name);
+            PageCursor { listing: ListKind::Agents, after }.seal(&self.sealer, caller.name())
+        });
+        let agents = shown.iter().map(|shown| {
+            let versions = shown.known.as_deref().map(|known| self.served_versions(shown.found.name, known));
+            listed(shown, versions.unwrap_or_default(), base)
+        });
+        Ok(page(&agents.collect::<Vec<_>>(), total, next.as_deref()))
+    }
+
+    /// Returns the position of a page, from its cursor.
+    fn open_cursor(&self, caller: &Caller, cursor: &str) -> Result<ListPosition, Fault> {
+        PageCursor::open(&self.sealer, caller.name(), cursor)
+            .filter(|cursor| cursor.listing == ListKind::Agents)
+            .and_then(|cursor| {
+                let (score, name) = cursor.after.split_once('/')?;
+                Some(ListPosition { score: score.parse().ok()?, name: name.to_owned() })
+            })
+            .ok_or_else(|| Fault::BadQuery("unknown cursor: begin again without one".into()))
+    }
+
+    fn api_catalog(&self, caller: &Caller, base: &str) -> String {
+        let catalogue = self.catalogue.load_full();
+        let by = super::requester(caller, Route::ApiCatalog);
+        let found = self.search(&catalogue, by, &AgentQuery::default());
+        let known: Vec<_> = found.iter().map(|found| self.known(found.name)).collect();
+        let entries = found.iter().zip(&known).map(|(found, known)| {
+            let documentation = known.as_ref().and_then(|known| known.card.documentation_url.as_deref());
+            CatalogEntry {
+                url: url(base, found.name),
+                card: card(base, found.name),
+                title: found.profile.map(|profile| profile.title.as_str()).filter(|title| !title.is_empty()),
+                documentation: documentation.filter(|url| is_http_url(url)),
+                metadata: self
+                    .metadata
+                    .url(Endpoint { service: ServedProtocol::A2a, agent: Some(found.name) }),
+            }
+        });
+        catalog(&format!("{base}{API_CATALOG}"), &entries.collect::<Vec<_>>())
+    }
+
+    fn known(&self, agent: &str) -> Option<Arc<ResolvedAgent>> {
+        self.directory.find(agent)?.known()
+    }
+
+    fn found<'i>(&self, found: AgentMatch<'i>) -> FoundAgent<'i> {
+        let known = self.known(found.name);
+        let (found, reachability) = self.with_reachability(found);
+        FoundAgent { found, reachability, known }
+    }
+
+    /// Returns the versions of A2A that clients may use for an agent.
+    fn served_versions(&self, agent: &str, known: &ResolvedAgent) -> Vec<Dialect> {
+        let translate = self.directory.find(agent).is_some_and(|agent| agent.settings.translate);
+        known.interface.dialect.served_with(translate)
+    }
+
+    /// Returns the `Vary` headers: the documents differ by the caller's credentials.
+    fn vary(&self) -> Headers {
+        let names = [Some(AUTHORIZATION), self.key_header.clone()].into_iter().flatten();
+        names.map(|name: HeaderName| (VARY, HeaderValue::from(name))).collect()
+    }
+}
+
+fn listed<'a>(shown: &'a FoundAgent<'_>, versions: Vec<Dialect>, base: &str) -> ListedAgent<'a> {
+    let FoundAgent { found, reachability, known } = shown;
+    let known = known.as_deref();
+    let text = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+    ListedAgent {
+        name: found.name,
+        title: found.profile.and_then(|profile| text(&profile.title)),
+        description: found.profile.and_then(|profile| text(&profile.description)),
+        version: known.and_then(|known| text(&known.card.version)),
+        url: url(base, found.name),
+        card: card(base, found.name),
+        status: *reachability,
+        bindings: if versions.is_empty() { &[] } else { bindings_of(&versions) },
+        protocol_versions: versions.into_iter().map(Dialect::version).collect(),
+        capabilities: known.map(|known| AgentCapabilities {
+            streaming: known.card.streaming,
+            push_notifications: known.card.push_notifications,
+        }),
+        skills: found.skills.iter().map(|skill| (*skill).into()).collect(),
+        extensions: known.into_iter().flat_map(|known| &known.card.extensions).map(Into::into).collect(),
+    }
+}
+
+fn url(base: &str, agent: &str) -> String {
+    format!("{base}/a2a/{agent}")
+}
+
+fn card(base: &str, agent: &str) -> String {
+    format!("{base}/a2a/{agent}/.well-known/agent-card.json")
+}
+
+/// Returns true if a link of a card is one that people can open.
+fn is_http_url(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
+}
+
+impl ListQuery {
+    fn read(request: &Parts) -> Result<Self, Fault> {
+        let mut asked = Self::default();
+        for pair in request.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = value.replace('+', " ");
+            let read = || decoded(&value).map(Cow::into_owned);
+            let unreadable = || Fault::BadQuery("it is not encoded as the query of a URL".into());
+            match name {
+                "q" => asked.text = read().ok_or_else(unreadable)?,
+                "skill" => asked.skill = Some(read().ok_or_else(unreadable)?),
+                "tag" => asked.tag = Some(read().ok_or_else(unreadable)?),
+                "cursor" => asked.cursor = Some(read().ok_or_else(unreadable)?),
+                "limit" => {
+                    let limit = value.parse().ok().filter(|limit| *limit > 0);
+                    let wrong = || Fault::BadQuery("limit is not a whole number from 1".into());
+                    asked.limit = Some(limit.ok_or_else(wrong)?);
+                }
+                // Other parameters have no meaning here: caches and proxies add their own.
+                _ => {}
+            }
+        }
+        Ok(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(query: &str) -> Result<ListQuery, Fault> {
+        let request = http::Request::get(format!("/a2a?{query}")).body(()).unwrap();
+        ListQuery::read(&request.into_parts().0)
+    }
+
+    #[test]
+    fn a_query_is_read_as_forms_write_it() {
+        let some = |text: &str| Some(text.to_owned());
+        for (query, expected) in [
+            ("", ListQuery::default()),
+            (
+                "q=rain+in%20M%C3%BCnster",
+                ListQuery { text: "rain in Münster".into(), ..ListQuery::default() },
+            ),
+            (
+                "tag=a%26b&skill=c&x=y",
+                ListQuery { tag: some("a&b"), skill: some("c"), ..ListQuery::default() },
+            ),
+            ("limit=3&cursor=abc", ListQuery { limit: Some(3), cursor: some("abc"), ..ListQuery::default() }),
+        ] {
+            assert_eq!(asked(query).unwrap(), expected, "{query}");
+        }
+        for query in ["limit=0", "limit=-1", "limit=x", "limit", "q=%2", "q=%FF"] {
+            assert!(matches!(asked(query), Err(Fault::BadQuery(_))), "{query}");
+        }
+    }
+}

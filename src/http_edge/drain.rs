@@ -1,0 +1,84 @@
+//! Drain state of the process: whether the end has begun, and when the last responses are due.
+//!
+//! See also `server::shutdown` for signals and the end of the process itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::config::Shutdown;
+
+/// Longest time between the moment at which responses are due and the end of the process.
+const MAX_MARGIN: Duration = Duration::from_secs(5);
+
+/// Drain state. The drain begins once.
+pub(crate) struct DrainState {
+    /// Time from the begin of the drain to the moment at which responses are due.
+    within: Duration,
+    /// Moment at which responses are due; `None` before the drain.
+    due: watch::Sender<Option<Instant>>,
+    hands_over: AtomicBool,
+}
+
+impl DrainState {
+    /// Creates the state. Responses are due a quarter of the whole time, and at most
+    /// [`MAX_MARGIN`], before the process ends: they still have to be written, persisted and read.
+    pub(crate) fn new(shutdown: Shutdown) -> Self {
+        let whole = shutdown.grace.saturating_add(shutdown.drain);
+        Self {
+            within: whole.saturating_sub(MAX_MARGIN.min(whole / 4)),
+            due: watch::Sender::new(None),
+            hands_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins the drain. The process lives `more` longer than its own time.
+    pub(crate) fn begin(&self, more: Duration) {
+        let due = Instant::now() + self.within.saturating_add(more);
+        self.due.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert(due);
+            is_first
+        });
+    }
+
+    /// Records that another process takes over: it receives all changes until the very end.
+    pub(crate) fn hand_over(&self) {
+        self.hands_over.store(true, Ordering::Release);
+    }
+
+    /// Returns true if another process takes over.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.hands_over.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.due.borrow().is_some()
+    }
+
+    /// Returns true if calls can no longer wait for their agents.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.borrow().is_some_and(|due| Instant::now() >= due)
+    }
+
+    /// Waits until the drain begins.
+    pub(crate) async fn begun(&self) {
+        self.due_at().await;
+    }
+
+    /// Waits until the last responses are due.
+    pub(crate) async fn answers_due(&self) {
+        sleep_until(self.due_at().await).await;
+    }
+
+    async fn due_at(&self) -> Instant {
+        let mut changes = self.due.subscribe();
+        let due = changes.wait_for(Option::is_some).await.ok().and_then(|due| *due);
+        match due {
+            Some(due) => due,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Quotas of callers and agents: request rate, concurrent calls, streams and tasks.
+//!
+//! Anonymous callers are distinguished by address. A request beyond a quota is rejected at once,
+//! but calls of a busy agent may wait (see `queue`).
+
+mod queue;
+mod usage;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, Weak};
+
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use self::queue::AgentQueue;
+pub(crate) use self::queue::CallPermit;
+use self::usage::UsageCounters;
+pub(crate) use self::usage::{QuotaKind, QuotaPermit};
+use crate::auth::Caller;
+use crate::config;
+use crate::fault::{Abort, Fault};
+use crate::quota::{AnswerRoom, BytePermit, ByteQuota, QuotaOwner};
+use crate::sync::lock;
+use crate::tasks::TaskEntry;
+use crate::telemetry::metrics::Metrics;
+
+/// Live tasks by caller, then by local task number.
+type CallerTasks = HashMap<Arc<str>, HashMap<[u8; 16], CallerTask>>;
+
+/// Task of a caller.
+enum CallerTask {
+    /// Reserved, not begun.
+    Promised,
+    /// Begun.
+    Begun(Weak<TaskEntry>),
+}
+
+/// Permits of one running call, or of one open stream.
+pub(crate) struct UsePermit {
+    _caller: Option<QuotaPermit>,
+    _all: OwnedSemaphorePermit,
+}
+
+/// All quotas.
+pub(crate) struct Limits {
+    /// Concurrent calls of all callers.
+    all_calls: Arc<Semaphore>,
+    /// Open streams of all callers.
+    all_streams: Arc<Semaphore>,
+    rate: Option<DefaultKeyedRateLimiter<QuotaOwner>>,
+    calls: usize,
+    streams: usize,
+    tasks: usize,
+    bytes: Arc<ByteQuota>,
+    /// Most bytes of one response of an agent.
+    answer: usize,
+    agents: HashMap<String, AgentLimits>,
+    in_use: Arc<UsageCounters>,
+    /// Tasks of each caller; anonymous callers share one entry. Ended tasks are removed when they
+    /// are counted.
+    held: Arc<Mutex<CallerTasks>>,
+    clock: DefaultClock,
+}
+
+/// Limits of one agent.
+struct AgentLimits {
+    rate: Option<governor::DefaultDirectRateLimiter>,
+    calls: Option<AgentQueue>,
+}
+
+/// Most concurrent pushes to one caller, so that a slow webhook does not use the room of others.
+const MOST_PUSHES: usize = 32;
+
+/// Reserved task slot, until the task is tracked or this is dropped.
+pub(crate) struct TaskReservation {
+    caller: Arc<str>,
+    number: [u8; 16],
+    held: Arc<Mutex<CallerTasks>>,
+}
+
+/// Returns the quota owner of a request: the caller, or the network of an anonymous one.
+pub(crate) fn quota_owner(caller: &Caller, network: Option<IpAddr>) -> QuotaOwner {
+    match network {
+        Some(network) if caller.is_anonymous() => QuotaOwner::Address(network),
+        _ => QuotaOwner::Caller(caller.name().into()),
+    }
+}
+
+impl Limits {
+    /// Creates the quotas from these limits. No caller may use up a global limit alone.
+    pub(crate) fn new(limits: &config::Limits, agents: &[config::Agent], metrics: &Arc<Metrics>) -> Self {
+        let agents = agents.iter().map(|agent| {
+            let rate = quota(agent.rate, agent.rate).map(RateLimiter::direct);
+            let queue = || AgentQueue::new(agent.max_calls, agent.queue, metrics.agent(&agent.name).queue());
+            (agent.name.clone(), AgentLimits { rate, calls: (agent.max_calls > 0).then(queue) })
+        });
+        Self {
+            all_calls: Arc::new(Semaphore::new(limits.calls)),
+            all_streams: Arc::new(Semaphore::new(limits.streams)),
+            rate: quota(limits.caller_rate, limits.caller_burst).map(RateLimiter::keyed),
+            calls: limits.caller_calls,
+            streams: part_of(limits.caller_streams, limits.streams),
+            tasks: limits.caller_tasks,
+            bytes: Arc::new(ByteQuota::new(
+                limits.bytes,
+                part_of(limits.caller_bytes, limits.bytes),
+                metrics.clone(),
+            )),
+            answer: limits.response,
+            agents: agents.collect(),
+            in_use: Arc::default(),
+            held: Arc::default(),
+            clock: DefaultClock::default(),
+        }
+    }
+
+    /// Counts a request against the rate.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::RateLimited`], with the wait.
+    pub(crate) fn check_request_rate(&self, owner: &QuotaOwner) -> Result<(), Fault> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        rate.check_key(owner)
+            .map_err(|until| Fault::RateLimited(seconds(until.wait_time_from(self.clock.now()))))
+    }
+
+    /// Acquires a permit of a caller's quota.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::QuotaExceeded`] if the quota is used up.
+    pub(crate) fn acquire(&self, owner: &QuotaOwner, kind: QuotaKind) -> Result<QuotaPermit, Fault> {
+        let (limit, text) = match kind {
+            QuotaKind::Call => (self.calls, "too many calls of yours are under way"),
+            QuotaKind::Body => (self.calls, "too many requests of yours are being read"),
+            QuotaKind::Stream => (self.streams, "too many streams of yours are open"),
+            QuotaKind::Push => (MOST_PUSHES, "too many pushes are on their way to you"),
+        };
+        self.in_use.acquire(owner.clone(), kind, limit).ok_or(Fault::QuotaExceeded(text))
+    }
+
+    /// Acquires the permits for one more call.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::QuotaExceeded`] if the caller's quota is used up, [`Fault::Busy`] if that of all is.
+    pub(crate) fn acquire_call(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
+        let caller = owner.map(|owner| self.acquire(owner, QuotaKind::Call)).transpose()?;
+        let all = self.all_calls.clone().try_acquire_owned();
+        let all = all.map_err(|_| Fault::Busy("too many calls are under way"))?;
+        Ok(UsePermit { _caller: caller, _all: all })
+    }
+
+    /// Acquires the permits for one more stream without an end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Limits::acquire_call`].
+    pub(crate) fn acquire_stream(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
+        let caller = owner.map(|owner| self.acquire(owner, QuotaKind::Stream)).transpose()?;
+        let all = self.all_streams.clone().try_acquire_owned();
+        let all = all.map_err(|_| Fault::Busy("too many open streams"))?;
+        Ok(UsePermit { _caller: caller, _all: all })
+    }
+
+    /// Returns a permit for the bytes of a buffer. It counts no bytes yet.
+    pub(crate) fn permit(&self, owner: Option<&QuotaOwner>) -> BytePermit {
+        self.bytes.permit(owner)
+    }
+
+    /// Returns the limit and the permit for an agent's response to this caller.
+    pub(crate) fn answer_room(&self, owner: Option<&QuotaOwner>) -> AnswerRoom {
+        AnswerRoom { limit: self.answer, permit: self.permit(owner) }
+    }
+
+    /// Returns the byte quota of all requests and responses.
+    pub(crate) fn bytes(&self) -> &Arc<ByteQuota> {
+        &self.bytes
+    }
+
+    /// Acquires a call permit of an agent, possibly after a wait; `None` if the agent has no
+    /// limits.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Busy`] if the agent's limits are reached; [`Abort::ClientGone`] if the client
+    /// `leaves` before it gets a permit.
+    pub(crate) async fn acquire_agent_call(
+        &self,
+        agent: &str,
+        leaves: impl Future<Output = ()>,
+    ) -> Result<Option<CallPermit>, Abort> {
+        let Some(agent) = self.agents.get(agent) else { return Ok(None) };
+        if agent.rate.as_ref().is_some_and(|rate| rate.check().is_err()) {
+            return Err(Fault::Busy("this agent is called too often").into());
+        }
+        match &agent.calls {
+            Some(queue) => queue.acquire(leaves).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Records that a caller holds a task. All anonymous callers count as one.
+    pub(crate) fn track_task(&self, caller: &Caller, entry: &Arc<TaskEntry>) {
+        let mut held = lock(&self.held);
+        let tasks = held.entry(caller.name().into()).or_default();
+        // Tasks beyond the limit need not be counted.
+        if tasks.contains_key(&entry.local()) || has_room(tasks, self.tasks) {
+            tasks.insert(entry.local(), CallerTask::Begun(Arc::downgrade(entry)));
+        }
+    }
+
+    /// Reserves a task slot for `caller` before the task starts. Anonymous callers share their
+    /// slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::QuotaExceeded`] if the caller's live and reserved tasks are at the limit.
+    pub(crate) fn reserve_task(&self, caller: &Caller, number: [u8; 16]) -> Result<TaskReservation, Fault> {
+        let caller: Arc<str> = caller.name().into();
+        let mut held = lock(&self.held);
+        let tasks = held.entry(caller.clone()).or_default();
+        if !has_room(tasks, self.tasks) {
+            return Err(Fault::QuotaExceeded("too many tasks of yours are live"));
+        }
+        tasks.insert(number, CallerTask::Promised);
+        Ok(TaskReservation { caller, number, held: self.held.clone() })
+    }
+
+    /// Removes idle entries.
+    pub(crate) fn sweep(&self) {
+        lock(&self.held).retain(|_, tasks| {
+            tasks.retain(|_, task| is_live(task));
+            !tasks.is_empty()
+        });
+        if let Some(rate) = &self.rate {
+            rate.retain_recent();
+            rate.shrink_to_fit();
+        }
+    }
+}
+
+impl Drop for TaskReservation {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        let Some(tasks) = held.get_mut(&self.caller) else { return };
+        if matches!(tasks.get(&self.number), Some(CallerTask::Promised)) {
+            tasks.remove(&self.number);
+        }
+    }
+}
+
+/// Returns true if there are fewer than `most` live tasks. Ended tasks are removed only when the
+/// limit is reached.
+fn has_room(tasks: &mut HashMap<[u8; 16], CallerTask>, most: usize) -> bool {
+    if tasks.len() >= most {
+        tasks.retain(|_, task| is_live(task));
+    }
+    tasks.len() < most
+}
+
+/// Returns the limit of one caller within a global limit: at most three quarters of it, so that no
+/// caller uses all. A global limit below four cannot be divided.
+fn part_of(of_one: usize, of_all: usize) -> usize {
+    let left = of_all / 4;
+    if left == 0 { of_one } else { of_one.min(of_all - left) }
+}
+
+fn is_live(task: &CallerTask) -> bool {
+    match task {
+        CallerTask::Promised => true,
+        CallerTask::Begun(task) => {
+            task.upgrade().is_some_and(|entry| !entry.visible_state(|inside| inside.is_finished()))
+        }
+    }
+}
+
+fn quota(rate: usize, burst: usize) -> Option<Quota> {
+    let number = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
+    let rate = number(rate)?;
+    Some(Quota::per_second(rate).allow_burst(number(burst).unwrap_or(rate)))
+}
+
+/// Rounds up to whole seconds: a client that retries too early is rejected again.
+fn seconds(wait: std::time::Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::Timestamp;
+
+    fn limits(limits: config::Limits) -> Limits {
+        let mut agent = config::Agent::new("bard", "http://bard.example/");
+        agent.max_calls = 1;
+        Limits::new(&limits, &[agent], &Metrics::new().unwrap())
+    }
+
+    #[test]
+    fn a_share_is_the_caller_s_own_and_comes_back() {
+        let limits = limits(config::Limits { caller_calls: 2, ..config::Limits::default() });
+        let (ann, ben) = (QuotaOwner::Caller("key:ann".into()), QuotaOwner::Caller("key:ben".into()));
+        let parts =
+            [limits.acquire(&ann, QuotaKind::Call).unwrap(), limits.acquire(&ann, QuotaKind::Call).unwrap()];
+        assert!(matches!(limits.acquire(&ann, QuotaKind::Call), Err(Fault::QuotaExceeded(_))));
+        assert!(
+            limits.acquire(&ann, QuotaKind::Stream).is_ok() && limits.acquire(&ben, QuotaKind::Call).is_ok()
+        );
+        drop(parts);
+        assert!(limits.acquire(&ann, QuotaKind::Call).is_ok());
+        assert!(limits.in_use.is_empty(), "nothing is left");
+    }
+
+    #[test]
+    fn requests_beyond_the_rate_are_told_when_to_come_back() {
+        let limits = limits(config::Limits { caller_rate: 1, caller_burst: 2, ..config::Limits::default() });
+        let ann = QuotaOwner::Address("192.0.2.1".parse().unwrap());
+        assert!(limits.check_request_rate(&ann).is_ok() && limits.check_request_rate(&ann).is_ok());
+        assert_eq!(limits.check_request_rate(&ann), Err(Fault::RateLimited(1)));
+        assert!(limits.check_request_rate(&QuotaOwner::Address("192.0.2.2".parse().unwrap())).is_ok());
+    }
+
+    #[test]
+    fn no_caller_takes_what_is_for_all() {
+        for (of_one, of_all, share) in
+            [(256, 1024, 256), (256, 100, 75), (9, 4, 3), (9, 3, 9), (9, 1, 9), (1, 1024, 1)]
+        {
+            assert_eq!(part_of(of_one, of_all), share, "{of_one} of {of_all}");
+        }
+    }
+
+    #[test]
+    fn the_last_place_for_a_task_is_given_once() {
+        let limits = limits(config::Limits { caller_tasks: 1, ..config::Limits::default() });
+        let ann = Caller::hypothetical("key:ann", Vec::new(), Vec::new());
+        let place = limits.reserve_task(&ann, [1; 16]).unwrap();
+        assert!(limits.reserve_task(&ann, [2; 16]).is_err(), "nothing of it is in the map yet");
+        drop(place);
+        let place = limits.reserve_task(&ann, [2; 16]).unwrap();
+        let entry = Arc::new(TaskEntry::new(
+            "bard".into(),
+            [2; 16],
+            crate::bridge::output::AgentOutput::new(9),
+            Timestamp::now(),
+        ));
+        limits.track_task(&ann, &entry);
+        drop(place);
+        assert!(limits.reserve_task(&ann, [3; 16]).is_err(), "it is held now");
+        drop(entry);
+        assert!(limits.reserve_task(&ann, [3; 16]).is_ok());
+        let place = limits.reserve_task(&Caller::anonymous(), [4; 16]);
+        assert!(place.is_ok() && limits.reserve_task(&Caller::anonymous(), [5; 16]).is_err());
+        drop(place);
+        limits.sweep();
+        assert!(lock(&limits.held).is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_agent_has_a_share_of_its_own() {
+        let limits = limits(config::Limits::default());
+        let call_of = |agent| limits.acquire_agent_call(agent, std::future::pending());
+        let place = call_of("bard").await.unwrap();
+        assert!(place.is_some() && matches!(call_of("bard").await, Err(Abort::Rejected(Fault::Busy(_)))));
+        drop(place);
+        assert!(call_of("bard").await.is_ok() && call_of("other").await.unwrap().is_none());
+    }
+}

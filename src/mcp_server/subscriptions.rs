@@ -1,0 +1,347 @@
+//! Streams for notifications: GET of a legacy session, and `subscriptions/listen` of a modern
+//! client.
+//!
+//! Reads docs/spec/mcp.md §1.4, §2.5, §2.13, §2.14. Notifies changes of lists, resources and tasks.
+//! The number of streams is bounded. See also `change_set` (waiting) and `change_notifications`.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::McpServer;
+use super::change_set::{Change, ChangeSet, SubscriptionKey};
+use super::post::accepts;
+use crate::bridge::resource_uri::ResourceUri;
+use crate::bridge::resource_view::Reachability;
+use crate::calls::{CallRequest, ClientContext};
+use crate::fault::{Abort, ClientGone, Fault};
+use crate::http_edge::{AccessRecord, ClientConnection, ResponseSink, Route, SseWriter};
+use crate::jsonrpc::{Id, Object};
+use crate::limits::{UsePermit, quota_owner};
+use crate::mcp::headers::McpHeaders;
+use crate::mcp::notifications::{AcceptedFilter, ChangeableList, acknowledged};
+use crate::mcp::params::ListenFilter;
+use crate::mcp::{ClientCapabilities, ClientParams, Era};
+use crate::quota::QuotaOwner;
+use crate::sessions::ClientLimits;
+use crate::tasks::TaskEntry;
+use crate::telemetry::metrics::GaugeGuard;
+
+/// Most resources and tasks of one stream.
+pub(super) const MAX_SUBSCRIPTIONS: usize = 64;
+/// Longest wait for agents that are asked for tasks which the gateway has forgotten.
+const TASKS_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time after which a client should reconnect when the gateway ended its stream.
+const RECONNECT_AFTER: Duration = Duration::from_secs(5);
+
+/// One stream, and the changes that its client subscribed to.
+pub(super) struct Subscription<'a> {
+    pub(super) client: &'a ClientContext<'a>,
+    /// The id of the `subscriptions/listen`; `None` for a session.
+    pub(super) id: Option<&'a Id>,
+    /// Lists, each with true if its changes are notified.
+    pub(super) lists: [(ChangeableList, bool); 2],
+    /// Subscribed resources that belong to no task.
+    pub(super) plain: BTreeSet<String>,
+    /// Subscribed tasks.
+    pub(super) watching: ChangeSet,
+    /// Subscriptions of the session to tasks that do not exist.
+    pub(super) missing: BTreeSet<SubscriptionKey>,
+    /// Time at which the subscriptions of the session were evaluated last.
+    pub(super) evaluated: Instant,
+    pub(super) versions: HashMap<String, u64>,
+    pub(super) registry: Option<Vec<(u64, Reachability)>>,
+    /// True if the stream listens for live streams of the caller's tasks.
+    pub(super) watches_streams: bool,
+}
+
+/// Permits of an open stream, until it ends.
+struct OpenStream {
+    _permit: UsePermit,
+    _counted: GaugeGuard,
+}
+
+impl McpServer {
+    /// Handles a GET: the stream of a legacy session.
+    ///
+    /// # Errors
+    ///
+    /// [`Abort`] with the reason for which there is no stream, or its end.
+    pub(super) async fn session_stream(
+        &self,
+        http: &mut impl ClientConnection,
+        record: &AccessRecord,
+        route: Route<'_>,
+    ) -> Result<(), Abort> {
+        let headers = McpHeaders::read(&http.head().headers);
+        let id = headers.session.value().filter(|_| headers.takes_stream);
+        let id = id.ok_or(Fault::MethodNotAllowed("POST"))?;
+        let caller = record.caller.clone();
+        let found = self.sessions.find(caller.name(), id);
+        let (session, _) = found.ok_or(Fault::SessionNotFound)?;
+        let accepts = accepts(&headers);
+        let _open = self.open_stream(&quota_owner(&caller, http.client_network()))?;
+        let client = ClientContext {
+            caller,
+            route,
+            version: session.version,
+            capabilities: session.capabilities,
+            session: Some(session),
+            level: None,
+            accepts,
+            forwarded: record.forwarded.clone(),
+            limits: ClientLimits::default(),
+            quota_owner: None,
+        };
+        let mut subscription = self.subscription(&client, None);
+        subscription.watching.listen_to(Change::Session, self.sessions.changes());
+        let mut events = SseWriter::begin(http, None).await?;
+        self.warn_of_restart(&client, &mut events).await?;
+        self.reevaluate(&mut subscription, &mut events).await?;
+        Ok(self.run_subscription(events, subscription).await?)
+    }
+
+    /// Handles a `subscriptions/listen`.
+    ///
+    /// # Errors
+    ///
+    /// [`Abort`] with the reason for which there is no stream, or its end.
+    pub(super) async fn listen(
+        &self,
+        http: &mut impl ClientConnection,
+        request: CallRequest<'_>,
+    ) -> Result<(), Abort> {
+        let CallRequest { client, id, params } = request;
+        debug_assert_eq!(client.era(), Era::Modern);
+        let filter = params.notifications.as_ref();
+        let Object(filter) = filter.ok_or_else(|| Fault::InvalidParams("notifications is missing".into()))?;
+        if !filter.task_ids.is_empty() && !client.capabilities.has(ClientCapabilities::TASKS_EXTENSION) {
+            return Err(Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION).into());
+        }
+        let _open = self.open_stream(&quota_owner(&client.caller, http.client_network()))?;
+        let mut subscription = self.subscription(client, Some(id));
+        let (honoured, tasks) = self.apply_filter(&mut subscription, filter).await;
+        let mut events = SseWriter::begin(http, None).await?;
+        events.send(&acknowledged(id, &honoured)).await?;
+        for task in tasks {
+            self.notify_task(task, &mut subscription, &mut events).await?;
+        }
+        Ok(self.run_subscription(events, subscription).await?)
+    }
+
+    fn open_stream(&self, owner: &QuotaOwner) -> Result<OpenStream, Fault> {
+        let permit = self.limits.acquire_stream(Some(owner))?;
+        Ok(OpenStream { _permit: permit, _counted: self.no_agent.stream() })
+    }
+
+    fn subscription<'a>(&self, client: &'a ClientContext<'a>, id: Option<&'a Id>) -> Subscription<'a> {
+        let mut watching = ChangeSet::default();
+        watching.listen_to(Change::Cards, self.discovery.catalogue.changes());
+        Subscription {
+            client,
+            id,
+            lists: [(ChangeableList::Tools, true), (ChangeableList::Resources, true)],
+            plain: BTreeSet::new(),
+            watching,
+            missing: BTreeSet::new(),
+            evaluated: Instant::now(),
+            versions: self.card_versions(client),
+            registry: None,
+            watches_streams: false,
+        }
+    }
+
+    /// Accepts the part of the filter that can be served. Also returns the tasks for which the
+    /// present state is to be sent.
+    async fn apply_filter(
+        &self,
+        stream: &mut Subscription<'_>,
+        filter: &ListenFilter<'_>,
+    ) -> (AcceptedFilter, Vec<u64>) {
+        stream.lists = [(ChangeableList::Tools, filter.tools), (ChangeableList::Resources, filter.resources)];
+        let mut honoured =
+            AcceptedFilter { tools: filter.tools, resources: filter.resources, ..AcceptedFilter::default() };
+        let client = stream.client;
+        let uris = filter.uris.iter().map(|uri| SubscriptionKey::Resource(uri.as_str().to_owned()));
+        let tasks = filter.task_ids.iter().map(|task| SubscriptionKey::Task(task.as_str().to_owned()));
+        let wanted: Vec<SubscriptionKey> = uris.chain(tasks).take(MAX_SUBSCRIPTIONS).collect();
+        let found = self.find(client, wanted.iter().filter(|topic| topic.handle().is_some())).await;
+        let mut told = Vec::new();
+        for topic in &wanted {
+            if stream.watching.has(topic) {
+                continue;
+            }
+            match (topic, found.get(topic)) {
+                (SubscriptionKey::Resource(uri), None) if self.is_subscribable(client, uri) => {
+                    if stream.plain.insert(uri.clone()) {
+                        honoured.uris.push(uri.clone());
+                    }
+                }
+                (_, None) => {}
+                (topic, Some(entry)) => {
+                    let number = stream.watching.watch(topic.clone(), entry);
+                    match topic {
+                        SubscriptionKey::Resource(uri) => {
+                            self.skip(number, stream);
+                            honoured.uris.push(uri.clone());
+                        }
+                        SubscriptionKey::Task(task) | SubscriptionKey::CoreTask(task) => {
+                            told.push(number);
+                            honoured.task_ids.push(task.clone());
+                        }
+                    }
+                }
+            }
+        }
+        self.watch_new_tasks(stream);
+        (honoured, told)
+    }
+
+    /// Returns the tasks of these keys that this caller may read. Each is followed from now on.
+    pub(super) async fn find<'t>(
+        &self,
+        client: &ClientContext<'_>,
+        topics: impl Iterator<Item = &'t SubscriptionKey>,
+    ) -> HashMap<&'t SubscriptionKey, Arc<TaskEntry>> {
+        let mut found = HashMap::new();
+        let all = async {
+            for topic in topics {
+                let Some(handle) = topic.handle() else { continue };
+                if let Ok(Some((entry, known))) = self.lookup().readable(client, handle).await {
+                    self.lookup().followers.ensure_followed(&entry, &known);
+                    found.insert(topic, entry);
+                }
+            }
+        };
+        if tokio::time::timeout(TASKS_TIMEOUT, all).await.is_err() {
+            tracing::debug!("timed out fetching tasks of subscription from agents");
+        }
+        found
+    }
+
+    /// Returns true if a URI is a resource without a task, and this client may subscribe to it.
+    pub(super) fn is_subscribable(&self, client: &ClientContext<'_>, uri: &str) -> bool {
+        match ResourceUri::read(uri) {
+            Some(ResourceUri::Agent(name)) => self.discovery.directory.find(name).is_some_and(|agent| {
+                self.authorizer().can_see(client.requester(), agent)
+                    && self.authorizer().may_read(&client.caller, Some(agent), uri)
+            }),
+            Some(ResourceUri::Registry) => self.authorizer().may_read(&client.caller, None, uri),
+            // Anonymous callers own no streams.
+            Some(ResourceUri::Streams) => !client.caller.is_anonymous(),
+            Some(ResourceUri::Task(_) | ResourceUri::Artifact { .. } | ResourceUri::Stream(_)) | None => {
+                false
+            }
+        }
+    }
+
+    /// Handles `resources/unsubscribe` of legacy clients.
+    ///
+    /// # Errors
+    ///
+    /// The [`Fault`] with which the request is rejected.
+    pub(super) async fn unsubscribe(
+        &self,
+        client: &ClientContext<'_>,
+        params: &ClientParams<'_>,
+    ) -> Result<(), Fault> {
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
+        let session = client.session.as_ref().ok_or(Fault::SessionRequired)?;
+        self.sessions.unsubscribe(session, uri).await;
+        Ok(())
+    }
+
+    /// Handles `resources/subscribe` of legacy clients.
+    ///
+    /// # Errors
+    ///
+    /// The [`Fault`] with which the request is rejected.
+    pub(super) async fn subscribe(
+        &self,
+        client: &ClientContext<'_>,
+        params: &ClientParams<'_>,
+    ) -> Result<(), Fault> {
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
+        let session = client.session.as_ref().ok_or(Fault::SessionRequired)?;
+        let is_there = match ResourceUri::read(uri) {
+            Some(ResourceUri::Agent(_) | ResourceUri::Registry) => self.is_subscribable(client, uri),
+            Some(ResourceUri::Streams) => true,
+            Some(
+                ResourceUri::Task(task) | ResourceUri::Artifact { task, .. } | ResourceUri::Stream(task),
+            ) => self.lookup().readable(client, task).await?.is_some(),
+            // Clients try this with URIs of their own; those never cause a notification.
+            None => !uri.starts_with("a2a:") && !uri.starts_with("a2a-agent:"),
+        };
+        if !is_there {
+            return Err(Fault::no_such_resource(uri));
+        }
+        if !self.sessions.subscribe(session, uri).await {
+            return Err(Fault::InvalidParams("too many subscriptions, or too long a uri".into()));
+        }
+        Ok(())
+    }
+
+    async fn run_subscription<S: ResponseSink>(
+        &self,
+        mut events: SseWriter<'_, S>,
+        mut stream: Subscription<'_>,
+    ) -> Result<(), ClientGone> {
+        // A separate deadline: changes of other agents must not postpone it.
+        let mut sign = tokio::time::interval(self.settings.keep_alive);
+        sign.reset();
+        loop {
+            tokio::select! {
+                signal = stream.watching.next() => match signal {
+                    Some(Change::Cards) => self.notify_lists(&mut stream, &mut events).await?,
+                    Some(Change::Fetched) => self.notify_registry(&mut stream, &mut events).await?,
+                    Some(Change::Session) => self.reevaluate(&mut stream, &mut events).await?,
+                    Some(Change::Streams) => self.notify_streams(&stream, &mut events).await?,
+                    Some(Change::Task(number)) => self.notify_task(number, &mut stream, &mut events).await?,
+                    None => return events.end(None).await,
+                },
+                () = events.wait_for_disconnect() => return Err(ClientGone),
+                _ = sign.tick() => {
+                    if self.is_over(&events, &stream) {
+                        return self.close(events, &stream).await;
+                    }
+                    self.ensure_followed(&stream);
+                    events.keep_alive().await?;
+                }
+                () = self.drain.begun() => return self.close(events, &stream).await,
+            }
+        }
+    }
+
+    fn is_over<S: ResponseSink>(&self, events: &SseWriter<'_, S>, stream: &Subscription<'_>) -> bool {
+        let session = stream.client.session.as_ref().filter(|_| stream.id.is_none());
+        session.is_some_and(|session| self.sessions.is_over(session)) || events.is_shutting_down()
+    }
+
+    /// Restarts the follower of every watched task that has none.
+    fn ensure_followed(&self, stream: &Subscription<'_>) {
+        for entry in stream.watching.entries() {
+            // Only a fresh token of the caller helps, and the token of this stream is as old as the
+            // stream.
+            if entry.visible_state(|inside| inside.awaits_caller_token()) {
+                continue;
+            }
+            if let Some(known) = self.discovery.directory.find(entry.agent()).and_then(|agent| agent.known())
+            {
+                self.lookup()
+                    .followers
+                    .ensure_followed(entry, &known.along(stream.client.forwarded.as_ref()));
+            }
+        }
+    }
+
+    async fn close<S: ResponseSink>(
+        &self,
+        events: SseWriter<'_, S>,
+        stream: &Subscription<'_>,
+    ) -> Result<(), ClientGone> {
+        match stream.id {
+            None => events.end_with_retry(RECONNECT_AFTER).await,
+            Some(id) => events.end(Some(&self.writer(Era::Modern).listened(id))).await,
+        }
+    }
+}
