@@ -67,7 +67,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // stopped through `transport`.
     ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "quota", "sync", "telemetry", "transport"]),
     ("sessions", &["mcp", "seal", "fault", "auth", "config", "quota", "tasks", "sync"]),
-    ("limits", &["auth", "config", "fault", "quota", "tasks", "sync", "telemetry"]),
+    // A quota counts live tasks; its tests make some (`bridge`).
+    ("limits", &["bridge", "auth", "config", "fault", "quota", "tasks", "sync", "telemetry"]),
     // The connection to a client: what it may send, and the response. The engine sees no more of it.
     (
         "http_edge",
@@ -253,8 +254,8 @@ fn plan_has_no_cycle() {
 /// Thresholds of the language of `src`; a change may lower them.
 const MAX_ONE_WORD_TYPES: f64 = 30.0;
 const MAX_REPEATED_TYPES: f64 = 2.0;
-const MAX_TUPLE_PARAMETERS: usize = 135;
-const MAX_NESTED_RESULTS: usize = 64;
+const MAX_TUPLE_PARAMETERS: usize = 5;
+const MAX_NESTED_RESULTS: usize = 0;
 const MAX_INDEFINITE: f64 = 0.5;
 const MAX_HEADLESS: f64 = 0.3;
 

@@ -187,11 +187,11 @@ async fn own_tools_are_listed_without_agents() {
 async fn unknown_paths_say_what_is_served() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
-        let faces = format!(
+        let services = format!(
             "    serve: [mcp, a2a, push]\n  - address: 127.0.0.1:{}\n    serve: [health]\nadmin:",
             ports.other
         );
-        let listeners = ports.listeners().replacen("admin:", &faces, 1);
+        let listeners = ports.listeners().replacen("admin:", &services, 1);
         format!("{listeners}agents:\n  bard:\n    card: {}\n", agent.card_url())
     })
     .await;

@@ -287,8 +287,7 @@ async fn listener_serves_only_its_endpoints() {
     let gateway = crate::support::TestGateway::start(|ports| {
         let crate::support::Ports { main, other, admin, .. } = ports;
         format!(
-            "listeners:\n  - {{ address: \"127.0.0.1:{main}\", serve: [mcp] }}\n  - {{ address: \"127.0.0.1:{other}\", faces: \
-             [health] }}\nadmin: {{ address: \"127.0.0.1:{admin}\" }}\nagents: {{ bard: {{ card: \"{card}\" }} }}\n"
+            "listeners:\n  - {{ address: \"127.0.0.1:{main}\", serve: [mcp] }}\n  - {{ address: \"127.0.0.1:{other}\", serve: [health] }}\nadmin: {{ address: \"127.0.0.1:{admin}\" }}\nagents: {{ bard: {{ card: \"{card}\" }} }}\n"
         )
     })
     .await;
