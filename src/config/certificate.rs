@@ -22,7 +22,7 @@ const LONGEST_CHAIN: usize = 10;
 
 /// Reason for which a listener cannot use a PEM text.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum CertificateProblem {
+pub(crate) enum CertificateProblem {
     /// The PEM contains no certificate.
     #[error("holds no certificate in PEM (it begins with -----BEGIN CERTIFICATE-----)")]
     NoCertificate,

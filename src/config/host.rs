@@ -20,7 +20,7 @@ const MAX_HOST_BYTES: usize = 253;
 
 /// A host: an address, or a name that has some.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Host {
+pub(crate) enum Host {
     /// Written as an address: nothing to resolve.
     Address(IpAddr),
     /// A name for the resolver: letters, digits, `-`, `_` and `.`.
@@ -33,7 +33,7 @@ impl Host {
     /// # Errors
     ///
     /// The defect, as the end of a sentence about the host.
-    pub fn read(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn read(text: &str) -> Result<Self, &'static str> {
         if let Some(inside) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             let address = inside.parse::<Ipv6Addr>();
             return address

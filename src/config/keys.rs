@@ -28,7 +28,7 @@ pub(super) const MAX_KEY_FILE_BYTES: usize = 1 << 20;
 /// # Errors
 ///
 /// The reason for which it cannot be read, with its name.
-pub fn key_file(path: &Path) -> Result<String, String> {
+pub(crate) fn key_file(path: &Path) -> Result<String, String> {
     resolve::text(path, MAX_KEY_FILE_BYTES)
 }
 
@@ -61,7 +61,7 @@ pub(super) fn card_keys(path: &Path) -> Result<JwkSet, String> {
 /// # Errors
 ///
 /// The reason for which it cannot be used, as the end of a sentence about it.
-pub fn key_algorithms(jwk: &Jwk) -> Result<Vec<Algorithm>, &'static str> {
+pub(crate) fn key_algorithms(jwk: &Jwk) -> Result<Vec<Algorithm>, &'static str> {
     if jwk.common.public_key_use.as_ref().is_some_and(|used| *used != PublicKeyUse::Signature) {
         return Err("is not for signatures (its use is another)");
     }

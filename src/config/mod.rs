@@ -55,8 +55,9 @@ use self::resolve::ResolveContext;
 use self::settings::ConfigKeys;
 pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
+pub(crate) use agent::Manifest;
 pub use agent::{
-    Agent, AgentTimeouts, AgentTls, CardSignature, CardSource, Manifest, Protocol, SkillOverride, TaskMode,
+    Agent, AgentTimeouts, AgentTls, CardSignature, CardSource, Protocol, SkillOverride, TaskMode,
     ToolGranularity,
 };
 pub use auth::{
@@ -64,26 +65,21 @@ pub use auth::{
     TokenVerification,
 };
 pub use calls::{Calls, KnownClient, OnDecline, StreamTimeout};
-pub use certificate::CertificateProblem;
-pub use credentials::{
-    AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, MethodSettings,
-    OAuth2, PerMethod,
-};
+pub use credentials::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, OAuth2};
+pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
 pub use documentation::{example, key_reference};
 pub use endpoints::{Breaker, Health, Queue};
-pub use host::Host;
-pub(crate) use host::{effective_port, is_loopback_host, origin_of};
-pub(crate) use keys::signing_key;
-pub use keys::{key_algorithms, key_file};
+pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
+pub(crate) use keys::{key_algorithms, key_file, signing_key};
 pub use limits::Limits;
 pub use listener::{Admin, ClientAuth, Listener, ListenerCertificate, ListenerTls, Services, TlsProfile};
 pub use mcp::{Cards, Mcp, Sessions};
 pub use operation::{Log, LogFormat, Shutdown, Upgrade};
-pub use outbound::{AllowList, Allowed, Network, Outbound, Webhooks};
+pub use outbound::{AllowList, Allowed, Outbound, Webhooks};
 pub use pem::Pem;
 pub use problem::{Problem, Problems};
 pub use reference::{ReloadableSecret, Secret};
-pub use reserved_headers::{FRAMING, is_forbidden};
+pub(crate) use reserved_headers::{FRAMING, is_forbidden};
 pub use rules::Rule;
 pub use settings::Settings;
 pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};

@@ -10,7 +10,7 @@ use http::header::{
 };
 
 /// Headers that frame the message or control the connection: only `transport` writes them.
-pub const FRAMING: [HeaderName; 10] = [
+pub(crate) const FRAMING: [HeaderName; 10] = [
     HOST,
     CONTENT_LENGTH,
     TRANSFER_ENCODING,
@@ -38,7 +38,7 @@ pub(super) fn is_reserved(name: &HeaderName) -> bool {
 
 /// Returns true if only the operator may write this header, or not even the operator: it is
 /// forbidden to a card that positions a key, and to a client with forwarded headers.
-pub fn is_forbidden(name: &HeaderName) -> bool {
+pub(crate) fn is_forbidden(name: &HeaderName) -> bool {
     is_reserved(name) || FAMILIES.iter().any(|head| name.as_str().starts_with(head))
 }
 
