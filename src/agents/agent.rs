@@ -264,6 +264,8 @@ impl Agent {
             is_standby: false,
             latest: Arc::downgrade(&self.latest),
             is_wrong: Arc::default(),
+            #[cfg(test)]
+            script: None,
         })
     }
 

@@ -127,7 +127,7 @@ impl Directory {
         self.changed.subscribe()
     }
 
-    fn notify_changed(&self) {
+    pub(super) fn notify_changed(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 }

@@ -22,6 +22,8 @@ mod locate;
 mod request;
 mod resolved;
 mod rpc;
+#[cfg(test)]
+mod scripted;
 mod stream;
 
 pub use agent::{Agent, DeclaredExtension, EndpointState};
@@ -36,3 +38,5 @@ pub use request::{
     AgentOperation, CallLimits, FollowUpMessage, ForwardedContext, KnownQuestions, WebhookTarget,
 };
 pub use resolved::ResolvedAgent;
+#[cfg(test)]
+pub(crate) use scripted::{ScriptedAgent, ScriptedExchange};

@@ -53,6 +53,9 @@ pub struct ResolvedAgent {
     pub(super) is_standby: bool,
     /// The agent by its newest card.
     pub(super) latest: Weak<LatestAgent>,
+    /// The script that stands in for the agent.
+    #[cfg(test)]
+    pub(super) script: Option<Arc<super::scripted::ScriptedAgent>>,
 }
 
 /// The agent by its newest card.

@@ -10,6 +10,8 @@ mod host_policy;
 mod response;
 mod route;
 mod sink;
+#[cfg(test)]
+mod test_connection;
 
 pub(crate) use access_record::{AccessRecord, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
@@ -21,3 +23,5 @@ pub(crate) use response::{
 };
 pub(crate) use route::{API_CATALOG, METADATA, PUSH, Route, is_served, parse};
 pub(crate) use sink::{ClientConnection, ResponseSink};
+#[cfg(test)]
+pub(crate) use test_connection::{BodyStep, TestClient, TestConnection, WrittenResponse};
