@@ -7,6 +7,8 @@
 mod background;
 mod dispatch;
 mod succession;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
