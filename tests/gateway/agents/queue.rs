@@ -2,7 +2,6 @@
 //! gives up its position.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -65,22 +64,6 @@ async fn calls_wait_in_order() {
     assert_eq!(*heard.lock().unwrap(), ["0", "1", "2", "3"]);
     until_waiting(&scene, 0).await;
     assert!(scene.gateway.metrics().await.contains("queue_wait_seconds_count{agent=\"bard\"} 3\n"));
-}
-
-#[tokio::test]
-async fn call_waits_no_longer_than_allowed() {
-    let (scene, heard, go) = scene("{ size: 3, wait: 200ms }").await;
-    let first = called(&scene, "0");
-    until_heard(&scene, 1).await;
-    let since = std::time::Instant::now();
-    let refused = answered(&scene, "1").await;
-    assert_eq!(refused.status, 503);
-    assert!(refused.header("retry-after").is_some() && since.elapsed() >= Duration::from_millis(200));
-    assert_eq!(refused.json().await["error"]["code"], -32603);
-    go.open();
-    assert_eq!(in_time("the first answer", first).await.unwrap(), 200);
-    assert_eq!(answered(&scene, "2").await.status, 200);
-    assert_eq!(*heard.lock().unwrap(), ["0", "2"], "what was refused was never said");
 }
 
 #[tokio::test]

@@ -106,16 +106,6 @@ async fn caller_is_checked_before_body_is_read() {
     }
 }
 
-#[tokio::test]
-async fn health_and_preflight_are_free() {
-    let scene = Keyed::new("").await;
-    let client = scene.gateway.client();
-    assert_eq!(client.at("/healthz").get(&[]).await.status, 200);
-    assert_eq!(client.send("OPTIONS", &[("Origin", "http://localhost:1")], Vec::new()).await.status, 204);
-    // There are no tokens, so there is nothing to be told about them.
-    assert_eq!(client.at("/.well-known/oauth-protected-resource").get(&[]).await.status, 404);
-}
-
 /// Python SDK CVE-2026-52870, a2a-java GHSA-qw47-mcm5-934w.
 #[tokio::test]
 async fn task_belongs_to_caller_of_any_key() {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, words};
 use crate::support::payload::v1;
@@ -84,21 +84,6 @@ async fn messages_beyond_limit_are_not_sent() {
     let answers = calls.join_all().await;
     let refused = answers.iter().filter(|answer| answer.contains("too much waits to be said")).count();
     assert_eq!((refused, scene.agent.calls("SendMessage").len()), (3, ROOM), "{:?}", answers.first());
-}
-
-#[tokio::test]
-async fn batch_has_one_budget_for_all_calls() {
-    let scene = Scene::tuned(SHORT).await;
-    scene.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
-    let call = |id: u32| {
-        let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
-        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
-    };
-    let begun = Instant::now();
-    let batch = Value::from_iter((0..6).map(call));
-    let answer = scene.gateway.client().post(&batch, &[]).await.json().await;
-    assert_eq!(answer.as_array().map(Vec::len), Some(6), "{answer}");
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

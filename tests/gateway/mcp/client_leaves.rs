@@ -1,7 +1,5 @@
 //! The client goes before its answer comes: a legacy one's work lives, a modern one's is stopped.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
@@ -84,58 +82,6 @@ async fn modern_work_is_stopped() {
     assert_eq!(cancel.header("a2a-version"), Some("1.0"));
     let number = first_send(&scene);
     scene.agent.wait_for("the gateway to stop listening", |log| log.left.contains(&number)).await;
-}
-
-#[tokio::test]
-async fn modern_work_is_stopped_once_named() {
-    let scene = Scene::tuned("calls: { stream_after: 0s }").await;
-    let go = Signal::new();
-    let wait = go.clone();
-    scene.agent.on_send(move |_| Reply::stream().wait(&wait).event(begun()).stall());
-    scene.agent.on_cancel(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled")));
-    let answer = scene.call(json!({ "text": "x" })).await;
-    assert!(answer.is_stream());
-    scene.agent.wait_for_call("SendStreamingMessage").await;
-    drop(answer);
-    go.fire();
-    assert_eq!(scene.agent.wait_for_call("CancelTask").await.params()["id"], RAW_TASK);
-}
-
-#[tokio::test]
-async fn work_with_issued_handle_is_not_stopped() {
-    let scene = Scene::tuned("calls: { budget: 1s, max_rounds: 0, stream_after: 1s }").await;
-    let go = busy(&scene);
-    let task = task_of(&scene.said("x").await);
-    let number = first_send(&scene);
-    let arguments = json!({ "taskId": task });
-    // Leaves in the middle of its wait.
-    let waiting = scene.call(arguments.clone());
-    let left = tokio::time::timeout(Duration::from_millis(300), waiting).await;
-    assert!(left.is_err(), "there was nothing to answer yet");
-    go.fire();
-    let log = scene.agent.wait_for("the end of its stream", |log| log.answered.contains(&number)).await;
-    assert!(log.calls("CancelTask").is_empty());
-    assert_eq!(words(&scene.call(arguments).await.result().await), "the song");
-}
-
-#[tokio::test]
-async fn cancelled_notification_stops_work() {
-    let scene = Scene::tuned("calls: { cancel_grace: 0s }").await;
-    let _go = busy(&scene);
-    let session = scene.session().await;
-    let body = json!({ "jsonrpc": "2.0", "id": "call-1", "method": "tools/call", "params": call(json!(1)) });
-    let mut answer = session.post(&body).await;
-    answer.next_message().await;
-    // A notification of another session does not count, even with the right id.
-    let other = scene.session().await;
-    other.notify("notifications/cancelled", json!({ "requestId": "call-1" })).await;
-    session.notify("notifications/cancelled", json!({ "requestId": "call-2" })).await;
-    assert!(scene.agent.calls("CancelTask").is_empty());
-    session.notify("notifications/cancelled", json!({ "requestId": "call-1", "reason": "enough" })).await;
-    assert_eq!(scene.agent.wait_for_call("CancelTask").await.params()["id"], RAW_TASK);
-    while let Some(event) = answer.next_event().await {
-        assert!(event.json().get("id").is_none(), "an answer to a cancelled request: {event:?}");
-    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
 use crate::support::payload::v1;
 use crate::support::session::LEGACY;
-use crate::support::{LegacySession, McpClient, Reply, Signal, in_time};
+use crate::support::{LegacySession, McpClient, Reply, Signal};
 
 /// An agent that works until the signal.
 fn works(scene: &Scene) -> Signal {
@@ -28,44 +28,6 @@ async fn called_as(client: &McpClient, name: &str) -> Value {
 /// A session of a client of this name.
 async fn session_of(client: &McpClient, name: &str) -> LegacySession {
     client.named(name).legacy().await
-}
-
-/// The calls of these clients come back as handles although the agent never ends: by default a call
-/// waits for 45 s.
-#[tokio::test]
-async fn known_client_gets_handle_within_limit() {
-    let table = "calls: { stream_after: 1s, clients: { quick: { client_name: 'Quick*', user_agent: ['*hasty/*', x], budget: 300ms } } }";
-    let scene = Scene::tuned(table).await;
-    let _go = works(&scene);
-    let client = scene.gateway.client();
-    let handles = async {
-        task_of(&called_as(&client, "quick-host").await);
-        let session = session_of(&client, "QUICK").await;
-        task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
-        let hasty = client.header("User-Agent", "Mozilla (hasty/2.0)");
-        task_of(&called_as(&hasty, "mcp").await);
-        let session = session_of(&hasty, "mcp").await;
-        task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
-        let wait = json!({ "taskId": task_of(&called_as(&client, "quick").await) });
-        let session = session_of(&client, "quick").await;
-        task_of(&session.call_tool("subagent_wait", wait).await.result().await);
-    };
-    in_time("five handles", handles).await;
-}
-
-/// A batch waits for as long as one call.
-#[tokio::test]
-async fn batch_of_known_client_keeps_limit() {
-    let scene = Scene::tuned("calls: { clients: { quick: { budget: 300ms } } }").await;
-    let _go = works(&scene);
-    let client = scene.gateway.client();
-    let call = client.request("tools/call", &json!({ "name": TOOL, "arguments": { "text": "sing" } }));
-    let quick = client.named("quick").legacy_version("2025-03-26").await;
-    let answered = quick.post(&json!([call])).await.json().await;
-    assert!(words(&answered[0]["result"]).contains("still working"), "{answered}");
-    let by_url = client.at("/mcp?budget=300ms").legacy_version("2025-03-26").await;
-    let answered = by_url.post(&json!([call])).await.json().await;
-    assert!(words(&answered[0]["result"]).contains("still working"), "{answered}");
 }
 
 /// The stream opens after the limit of the table, so that of the URL is in force.

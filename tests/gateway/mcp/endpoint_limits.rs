@@ -33,36 +33,3 @@ async fn budget_in_url_gives_handle_in_time() {
     let session = client.legacy().await;
     task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
 }
-
-/// Some SDKs fail at a result that asks to call again, unless their host can be asked.
-#[tokio::test]
-async fn rounds_are_for_clients_that_make_them() {
-    let scene = Scene::tuned("calls: { round_timeout: 1s, budget: 2s, stream_after: 1s }").await;
-    let _go = works(&scene);
-    let elicits = json!({ "elicitation": { "form": {} } });
-    for (path, capabilities, is_round) in [
-        ("/mcp", json!({}), false),
-        ("/mcp", elicits.clone(), true),
-        ("/mcp?rounds=on", json!({}), true),
-        ("/mcp?rounds=off", elicits, false),
-    ] {
-        let client = scene.gateway.client().at(path).capabilities(capabilities);
-        let result = called(&client).await;
-        assert_eq!(result["resultType"] == "input_required", is_round, "{path}: {result}");
-        if !is_round {
-            task_of(&result);
-        }
-    }
-}
-
-#[tokio::test]
-async fn unreadable_limits_are_refused() {
-    let scene = Scene::new().await;
-    for (query, named) in [("budget=soon", "budget"), ("budget=2h", "budget"), ("rounds=maybe", "rounds")] {
-        let client = scene.gateway.client().at(&format!("/mcp?{query}"));
-        let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
-        let answer = client.modern("tools/call", call).await.json().await;
-        assert_eq!(answer["error"]["code"], -32602, "{query}: {answer}");
-        assert!(answer["error"]["message"].as_str().unwrap().contains(named), "{query}: {answer}");
-    }
-}

@@ -33,23 +33,6 @@ fn meta() -> Value {
 const AGREED: [(&str, &str); 2] = [(VERSION, MODERN), ("Mcp-Method", "tools/list")];
 
 #[tokio::test]
-async fn other_http_methods_get_405() {
-    let scene = Scene::new().await;
-    let client = scene.gateway.client();
-    for headers in [&[][..], &[("Accept", "text/event-stream")], &[(VERSION, MODERN)]] {
-        let answer = client.get(headers).await;
-        assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")), "GET {headers:?}");
-    }
-    let modern = client.delete(&[(VERSION, MODERN)]).await;
-    assert_eq!(modern.status, 405);
-    for method in ["PUT", "PATCH", "TRACE"] {
-        let answer = client.send(method, &[], Vec::new()).await;
-        assert_eq!(answer.status, 405, "{method}");
-        assert!(answer.header("allow").is_some_and(|allow| allow.contains("POST")));
-    }
-}
-
-#[tokio::test]
 async fn modern_claim_must_agree_everywhere() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();

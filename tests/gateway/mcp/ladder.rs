@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, words};
 use crate::support::client::mirror;
 use crate::support::payload::v1;
 use crate::support::{Answer, Card, Reply, TestGateway};
@@ -48,25 +48,6 @@ fn state_of(result: &Value) -> Value {
     }
     assert!(!result.to_string().contains("raw-"), "{result}");
     result["requestState"].clone()
-}
-
-#[tokio::test]
-async fn quick_agent_gives_plain_result() {
-    let scene = Scene::tuned("calls: { task_after: 20s }").await;
-    scene.agent.on_send(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
-    let client = scene.gateway.client().with_rounds();
-    let params = || json!({ "name": TOOL, "arguments": { "text": "x" } });
-    for modern in [client.clone(), client.with_tasks()] {
-        let result = modern.modern("tools/call", params()).await.result().await;
-        assert_eq!((words(&result), &result["resultType"]), ("la", &json!("complete")));
-        for absent in ["taskId", "status", "requestState"] {
-            assert_eq!(result.get(absent), None, "{result}");
-        }
-    }
-    for version in ["2025-03-26", "2025-06-18", "2025-11-25"] {
-        let result = client.legacy_version(version).await.call("tools/call", params()).await.result().await;
-        assert_eq!((words(&result), result.get("resultType")), ("la", None), "{version}");
-    }
 }
 
 #[tokio::test]
@@ -181,54 +162,6 @@ async fn equivalent_arguments_are_same_call() {
     ];
     state_of(&client.send("POST", &headers, body.into_bytes()).await.result().await);
     assert_eq!(scene.agent.calls("SendStreamingMessage").len(), 1);
-}
-
-#[tokio::test]
-async fn last_leg_is_followed_by_handle() {
-    let scene =
-        Scene::tuned("calls: { round_timeout: 300ms, max_rounds: 2, budget: 1s, stream_after: 1s }").await;
-    let go = scene.agent.works_for(RAW, "the song");
-    let arguments = json!({ "text": "sing" });
-    let mut state = state_of(&called(&scene, arguments.clone()).await.result().await);
-    state = state_of(&round(&scene, &arguments, &state).await["result"]);
-    let last = round(&scene, &arguments, &state).await["result"].clone();
-    assert_eq!(last["resultType"], "complete", "{last}");
-    let task = task_of(&last);
-    go.fire();
-    let arguments = json!({ "taskId": task });
-    let mut result = called(&scene, arguments.clone()).await.json().await;
-    while form(&result) == "round" {
-        result = round(&scene, &arguments, &state_of(&result["result"])).await;
-    }
-    assert_eq!(words(&result["result"]), "the song");
-}
-
-#[tokio::test]
-async fn held_client_gets_keep_alives() {
-    let settings = "calls: { budget: 1s, stream_after: 100ms, keep_alive: 1s, round_timeout: 100ms, stream_timeout: forever }";
-    let scene = Scene::tuned(settings).await;
-    let arguments = json!({ "text": "sing" });
-    for is_modern in [true, false] {
-        let go = scene.agent.works_for(RAW, "the song");
-        let mut answer = if is_modern {
-            called(&scene, arguments.clone()).await
-        } else {
-            scene.session().await.call_tool(TOOL, arguments.clone()).await
-        };
-        assert!(answer.is_stream());
-        // Three of them take longer than the budget and the round.
-        for _ in 0..3 {
-            let sign = answer.next_piece().await.expect("a sign of life");
-            assert!(sign.comment.is_some(), "{sign:?}");
-        }
-        go.fire();
-        assert_eq!(words(&answer.result().await), "the song");
-    }
-    // A client that declares tasks gets one all the same.
-    let _go = scene.agent.works_for(RAW, "the song");
-    let params = json!({ "name": TOOL, "arguments": arguments });
-    let task = scene.gateway.client().with_tasks().modern("tools/call", params).await;
-    assert_eq!(form(&task.json().await), "task");
 }
 
 #[tokio::test]

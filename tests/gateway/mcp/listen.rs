@@ -82,45 +82,6 @@ async fn agent_endpoint_tells_of_its_agent() {
 }
 
 #[tokio::test]
-async fn listen_for_nothing_known_is_bad_params() {
-    let scene = Scene::new().await;
-    for params in
-        [json!({}), json!({ "notifications": [] }), json!({ "notifications": { "toolsListChanged": "yes" } })]
-    {
-        let answer = scene.gateway.client().modern("subscriptions/listen", params.clone()).await;
-        assert_eq!((answer.status, answer.error_code().await), (200, -32602), "{params}");
-    }
-}
-
-/// However often the cards are looked at in between.
-#[tokio::test]
-async fn quiet_streams_are_kept_alive() {
-    let scene = Scene::tuned(&format!("{QUICK}\ncalls: {{ keep_alive: 2s }}")).await;
-    let (mut modern, _) = listen(&scene, json!(1), json!({ "toolsListChanged": true })).await;
-    let session = scene.session().await;
-    let mut legacy = session.listen(None).await;
-    for _ in 0..2 {
-        assert!(modern.next_piece().await.unwrap().comment.is_some());
-        assert!(legacy.next_piece().await.unwrap().comment.is_some());
-    }
-}
-
-#[tokio::test]
-async fn streams_are_bounded_and_make_room() {
-    let scene = Scene::tuned("limits: { streams: 2 }").await;
-    let session = scene.session().await;
-    let (first, _) = listen(&scene, json!(1), json!({})).await;
-    let second = session.listen(None).await;
-    assert_eq!((first.status, second.status), (200, 200));
-    assert_eq!(session.listen(None).await.status, 503);
-    let params = json!({ "notifications": {} });
-    assert_eq!(scene.gateway.client().modern("subscriptions/listen", params).await.status, 503);
-    assert_eq!(session.call("ping", json!({})).await.status, 200, "calls go on");
-    drop(first);
-    in_time("room for another stream", async { while session.listen(None).await.status == 503 {} }).await;
-}
-
-#[tokio::test]
 async fn forgotten_session_works_with_defaults() {
     let scene = Scene::tuned("sessions: { max_cached: 1 }").await;
     let sessions = [scene.session().await, scene.session().await, scene.session().await];

@@ -16,12 +16,6 @@ async fn ping(session: &LegacySession) -> (u16, i64) {
     (status, answer.json().await["error"]["code"].as_i64().unwrap_or_default())
 }
 
-fn named(session: &LegacySession, id: &str) -> LegacySession {
-    let mut other = session.clone();
-    other.id = Some(id.to_owned());
-    other
-}
-
 #[tokio::test]
 async fn session_survives_restart() {
     let one = Scene::tuned(KEY).await;
@@ -57,59 +51,6 @@ async fn old_key_opens_what_it_sealed() {
 }
 
 #[tokio::test]
-async fn ended_session_stays_ended() {
-    let scene = Scene::new().await;
-    let (session, other) = (scene.session().await, scene.session().await);
-    assert_ne!(session.id, other.id);
-    let ended = session.delete().await;
-    assert_eq!((ended.status, ended.text().await.as_str()), (204, ""));
-    assert_eq!(ping(&session).await, (404, -32001));
-    assert!(matches!(session.delete().await.status, 204 | 404), "again");
-    assert_eq!(session.listen(None).await.status, 404);
-    assert_eq!(ping(&other).await, (200, 0), "others live");
-}
-
-#[tokio::test]
-async fn invalid_ids_are_not_found() {
-    let scene = Scene::new().await;
-    let session = scene.session().await;
-    let good = session.id.clone().unwrap();
-    let flip = |place: usize| {
-        let mut bytes = good.clone().into_bytes();
-        bytes[place] = if bytes[place] == b'A' { b'B' } else { b'A' };
-        String::from_utf8(bytes).unwrap()
-    };
-    for id in [
-        "x",
-        "made-up",
-        good.get(1..).unwrap(),
-        &format!("{good}A"),
-        &flip(0),
-        &flip(good.len() / 2),
-        &"x".repeat(5000),
-    ] {
-        let bad = named(&session, id);
-        assert_eq!(ping(&bad).await, (404, -32001), "{id}");
-        assert_eq!(bad.listen(None).await.status, 404, "{id}");
-        assert!(bad.delete().await.status == 404, "{id}");
-    }
-    assert_eq!(ping(&session).await, (200, 0));
-}
-
-#[tokio::test]
-async fn stream_of_session_ends_with_it() {
-    let scene = Scene::tuned("calls: { keep_alive: 1s }").await;
-    let session = scene.session().await;
-    let mut stream = session.listen(None).await;
-    assert_eq!((stream.status, stream.is_stream()), (200, true));
-    assert!(stream.next_piece().await.unwrap().comment.is_some());
-    let health = scene.gateway.client().at("/healthz").get(&[]).await.json().await;
-    assert_eq!(health["activeSse"], 1);
-    session.delete().await;
-    stream.until_end().await;
-}
-
-#[tokio::test]
 async fn batch_is_answered_as_batch() {
     let scene = Scene::new().await;
     scene.agent.on_send(|request| Reply::events([v1::message(&request.text())]));
@@ -136,42 +77,6 @@ async fn batch_is_answered_as_batch() {
         assert_eq!(of(json!(""))["result"], json!({}));
         assert_eq!(of(json!(9))["error"]["code"], -32601);
     }
-}
-
-#[tokio::test]
-async fn batch_of_notifications_gets_nothing() {
-    let scene = Scene::new().await;
-    let session = scene.gateway.client().legacy_version("2025-03-26").await;
-    let batch = json!([{ "jsonrpc": "2.0", "method": "notifications/made/up" }, { "jsonrpc": "2.0", "id": 8, "result": {} }]);
-    let answer = session.post(&batch).await;
-    assert_eq!((answer.status, answer.text().await.as_str()), (202, ""));
-}
-
-#[tokio::test]
-async fn invalid_batches_are_refused() {
-    let scene = Scene::new().await;
-    let session = scene.gateway.client().legacy_version("2025-03-26").await;
-    let ping = || json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
-    let client = scene.gateway.client();
-    let modern =
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": client.with_meta(json!({})) });
-    let first = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {} });
-    for batch in [
-        json!([]),
-        json!([ping(), modern]),
-        json!([ping(), 7]),
-        json!(vec![ping(); 33]),
-        json!([first, ping()]),
-    ] {
-        let answer = session.post(&batch).await;
-        assert_eq!((answer.status, answer.error_code().await), (400, -32600), "{batch}");
-    }
-    for version in ["2025-06-18", "2025-11-25"] {
-        let newer = scene.gateway.client().legacy_version(version).await;
-        let answer = newer.post(&json!([ping()])).await;
-        assert_eq!((answer.status, answer.error_code().await), (400, -32600), "{version}");
-    }
-    assert_eq!(session.post(&json!(vec![ping(); 32])).await.json().await.as_array().map(Vec::len), Some(32));
 }
 
 /// The gateway before `bard`, for callers with keys, with little room for what it remembers of

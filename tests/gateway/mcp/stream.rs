@@ -148,25 +148,6 @@ async fn immediate_answer_is_json() {
 }
 
 #[tokio::test]
-async fn json_only_client_gets_json() {
-    let scene = Scene::tuned("calls: { stream_after: 0s, keep_alive: 1s }").await;
-    let go = Signal::new();
-    let wait = go.clone();
-    scene.agent.on_send(move |_| Reply::stream().event(begun()).wait(&wait).event(completed()));
-    for accept in ["application/json", "*/*"] {
-        let client = scene.gateway.client();
-        let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "_meta": { "progressToken": 1 } });
-        let body = client.request("tools/call", &params);
-        let call = tokio::spawn(async move { client.post(&body, &[("Accept", accept)]).await });
-        scene.agent.wait_for("the call", |log| !log.calls("SendStreamingMessage").is_empty()).await;
-        go.fire();
-        let answer = call.await.unwrap();
-        assert!(!answer.is_stream(), "{accept}");
-        assert_eq!(answer.result().await["isError"], false);
-    }
-}
-
-#[tokio::test]
 async fn silent_agent_becomes_kept_alive_stream() {
     let scene = Scene::tuned("calls: { stream_after: 100ms, keep_alive: 1s }").await;
     let go = Signal::new();

@@ -108,18 +108,3 @@ async fn drain_gives_every_call_an_answer() {
     assert!(took < BOUND, "{took:?}");
     assert!(output.contains("requests=0"), "none is cut: {output}");
 }
-
-#[tokio::test]
-async fn call_after_drain_is_refused() {
-    let stage = Stage::with(Card::v1().skill("sing"), "shutdown: { grace: 8s, drain: 0s }\n", "").await;
-    stage.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
-    let session = stage.gateway.client().legacy().await;
-    stage.gateway.signal("TERM");
-    stage.gateway.wait_for_output("received end signal").await;
-    // Answers are due while the gateway still takes requests.
-    let handle = session.call("tools/call", singing()).await.finish().await.response;
-    task_of(&handle["result"]);
-    let refused = session.call("tools/call", singing()).await.finish().await.response;
-    assert_eq!(refused["error"]["code"], -32603, "{refused}");
-    assert_eq!(stage.agent.calls("SendStreamingMessage").len(), 1, "nothing is said to the agent");
-}

@@ -8,15 +8,6 @@ use crate::support::Answer;
 use crate::support::payload::v1;
 use crate::support::{Card, McpClient, Reply, ScriptedAgent, TestGateway};
 
-/// The status of a ping with this header; `Host` replaces the client's own.
-async fn status(scene: &Scene, name: &str, value: &str) -> u16 {
-    let client = scene.gateway.client();
-    if name != "Host" {
-        return client.header(name, value).initialize("2025-11-25").await.status;
-    }
-    raw_status(scene, &format!("Host: {value}\r\n")).await
-}
-
 /// The status of a request with just these header lines before the body's.
 async fn raw_status(scene: &Scene, lines: &str) -> u16 {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -33,33 +24,6 @@ async fn raw_status(scene: &Scene, lines: &str) -> u16 {
     head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"))
 }
 
-/// rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript SDK CVE-2025-66414, Python SDK
-/// CVE-2025-66416: no `Host` was checked unless the operator asked for it.
-#[tokio::test]
-async fn only_own_hosts_are_served() {
-    let scene = Scene::tuned(
-        "public_url: https://gateway.example.com\nmcp: { allowed_hosts: [\"inside.example:8443\"] }",
-    )
-    .await;
-    for (host, expected) in [
-        ("localhost", 200),
-        ("LOCALHOST:8080", 200),
-        ("127.0.0.1:1", 200),
-        ("[::1]:80", 200),
-        ("192.168.1.7", 200),
-        ("gateway.example.com", 200),
-        ("Gateway.Example.com:443", 200),
-        ("inside.example:8443", 200),
-        ("inside.example:1", 403),
-        ("evil.example.com", 403),
-        ("gateway.example.com.evil.example", 403),
-        ("localhost.evil.example", 403),
-        ("127.0.0.1.evil.example", 403),
-    ] {
-        assert_eq!(status(&scene, "Host", host).await, expected, "{host}");
-    }
-}
-
 #[tokio::test]
 async fn request_names_its_host_once() {
     let scene = Scene::new().await;
@@ -68,31 +32,6 @@ async fn request_names_its_host_once() {
     for lines in ["", "Host: localhost\r\nHost: evil.example\r\n"] {
         let refused = raw_status(&scene, lines).await;
         assert!((400..500).contains(&refused), "{lines:?}: {refused}");
-    }
-}
-
-/// Go SDK CVE-2026-34742, Java SDK CVE-2026-35568, Python SDK CVE-2026-59950: the same for
-/// `Origin`.
-#[tokio::test]
-async fn only_known_origins_may_call() {
-    let scene = Scene::tuned(
-        "public_url: https://gateway.example.com\nmcp: { allowed_origins: [\"https://app.example.com\"] }",
-    )
-    .await;
-    assert_eq!(raw_status(&scene, "Host: localhost\r\n").await, 200, "programs have no origin");
-    for (origin, expected) in [
-        ("http://localhost:3000", 200),
-        ("http://127.0.0.1", 200),
-        ("https://gateway.example.com", 200),
-        ("https://app.example.com", 200),
-        ("http://app.example.com", 403),
-        ("https://app.example.com:444", 403),
-        ("https://app.example.com.evil.example", 403),
-        ("http://evil.example.com", 403),
-        ("null", 403),
-        ("", 403),
-    ] {
-        assert_eq!(status(&scene, "Origin", origin).await, expected, "{origin}");
     }
 }
 
@@ -186,28 +125,6 @@ async fn cors_headers_stand_once_in_each_answer() {
         assert_eq!(allowed, Some("https://app.example.com"), "{name}");
         let twice: Vec<_> = cors_headers(&answer).into_iter().filter(|(_, count)| *count != 1).collect();
         assert!(twice.is_empty(), "{name}: {twice:?}");
-    }
-}
-
-/// Each client brings headers of its own; a name says nothing about rights.
-#[tokio::test]
-async fn preflight_allows_requested_headers() {
-    let scene = Scene::new().await;
-    let preflight = async |names: &str| {
-        let asked = [
-            ("Origin", "http://localhost:3000"),
-            ("Access-Control-Request-Method", "POST"),
-            ("Access-Control-Request-Headers", names),
-        ];
-        let answer = scene.gateway.client().send("OPTIONS", &asked, Vec::new()).await;
-        answer.header("access-control-allow-headers").unwrap().to_owned()
-    };
-    assert_eq!(preflight("traceparent,x-api-key,x-own").await, "traceparent,x-api-key,x-own");
-    // More than a client needs, or no names at all: the usual ones.
-    let many = (0..65).map(|number| format!("x-{number}")).collect::<Vec<_>>().join(",");
-    for odd in [many.as_str(), "a b", "", &format!("x-{}", "y".repeat(5000))] {
-        let allowed = preflight(odd).await;
-        assert!(allowed.contains("mcp-session-id") && !allowed.contains("x-0"), "{allowed}");
     }
 }
 

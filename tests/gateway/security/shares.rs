@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::auth::callers::keys;
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL};
@@ -55,30 +55,6 @@ async fn frequent_caller_gets_retry_after() {
 }
 
 #[tokio::test]
-async fn calls_of_caller_are_bounded() {
-    let scene = Scene::tuned(&keys("limits: { caller_calls: 2 }\n")).await;
-    let go = hold(&scene);
-    let calls: Vec<_> = (0..2)
-        .map(|_| {
-            let client = by(&scene, NEW);
-            tokio::spawn(async move { called(&client).await.json().await })
-        })
-        .collect();
-    scene.agent.wait_for("both calls", |log| log.calls("SendStreamingMessage").len() == 2).await;
-    is_refused(called(&by(&scene, NEW)).await, 429).await;
-    let other = by(&scene, EVE);
-    let other = tokio::spawn(async move { called(&other).await.status });
-    scene.agent.wait_for("the other caller", |log| log.calls("SendStreamingMessage").len() == 3).await;
-    go.open();
-    for call in calls {
-        let answer: Value = in_time("an answer", call).await.unwrap();
-        assert!(answer["result"].is_object(), "{answer}");
-    }
-    assert_eq!(in_time("the other answer", other).await.unwrap(), 200);
-    assert_eq!(called(&by(&scene, NEW)).await.status, 200, "the share has come back");
-}
-
-#[tokio::test]
 async fn calls_to_agent_are_bounded() {
     let scene = Scene::of(Card::v1().skill("sing"), "max_calls: 1", "").await;
     let go = hold(&scene);
@@ -122,39 +98,6 @@ async fn call_rate_of_agent_is_bounded() {
     scene.agent.on_stream(|_| Reply::events([v1::message("la")]));
     assert_eq!(called(&scene.gateway.client()).await.status, 200);
     is_refused(called(&scene.gateway.client()).await, 503).await;
-}
-
-#[tokio::test]
-async fn streams_of_caller_are_bounded() {
-    let scene = Scene::tuned(&keys("limits: { caller_streams: 1 }\n")).await;
-    let listen = json!({ "notifications": { "toolsListChanged": true } });
-    let open = by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await;
-    assert_eq!(open.status, 200);
-    is_refused(by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await, 429).await;
-    assert_eq!(by(&scene, EVE).modern("subscriptions/listen", listen.clone()).await.status, 200);
-    drop(open);
-    let again = async {
-        while by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await.status != 200 {
-            tokio::task::yield_now().await;
-        }
-    };
-    in_time("the place to be free again", again).await;
-}
-
-/// One caller may have as many as there are in all, by what is written; a place is left for others.
-#[tokio::test]
-async fn no_caller_has_all_streams() {
-    let scene = Scene::tuned(&keys("limits: { streams: 4, caller_streams: 4 }\n")).await;
-    let listen = json!({ "notifications": { "toolsListChanged": true } });
-    let mut open = Vec::new();
-    for _ in 0..3 {
-        open.push(by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await);
-    }
-    assert!(open.iter().all(|stream| stream.status == 200));
-    is_refused(by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await, 429).await;
-    open.push(by(&scene, EVE).modern("subscriptions/listen", listen.clone()).await);
-    assert_eq!(open[3].status, 200);
-    is_refused(by(&scene, EVE).modern("subscriptions/listen", listen).await, 503).await;
 }
 
 #[tokio::test]
@@ -238,25 +181,6 @@ async fn last_slot_goes_to_one_call() {
     let (first, ()) = tokio::join!(first, second);
     assert!(first.result().await["task"]["taskId"].is_string());
     assert_eq!(scene.agent.calls("SendStreamingMessage").len(), 1, "nothing more was said to the agent");
-}
-
-/// Good credentials from the same address are let in all the same.
-#[tokio::test]
-async fn guessing_address_is_refused() {
-    let scene = Scene::tuned(&keys("limits: { auth_failures: 1 }\n")).await;
-    for _ in 0..10 {
-        assert_eq!(by(&scene, "wrong").modern("tools/list", json!({})).await.status, 401);
-    }
-    let left_alone = async {
-        loop {
-            let answer = by(&scene, "wrong").modern("tools/list", json!({})).await;
-            if answer.status == 429 {
-                return is_refused(answer, 429).await;
-            }
-        }
-    };
-    in_time("the guesses to be refused", left_alone).await;
-    assert_eq!(by(&scene, NEW).modern("tools/list", json!({})).await.status, 200);
 }
 
 #[tokio::test]

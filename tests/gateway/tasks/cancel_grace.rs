@@ -134,20 +134,6 @@ async fn structured_content_names_task_too() {
     assert_eq!(data["structuredContent"], json!({ "text": said, "data": [{ "sung": true }], "files": [] }));
 }
 
-/// The next call may be cancelled, too, or fail before the agent is asked.
-#[tokio::test]
-async fn failed_call_leaves_tasks_to_next() {
-    let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
-    let session = scene.session().await;
-    cancelled(&session, TOOL, "long-1").await;
-    cancelled(&session, TOOL, "long-2").await;
-    let refused = session.call_tool(TOOL, json!({ "text": 7, "other": 1 })).await.result().await;
-    assert_eq!(refused["isError"], true, "{refused}");
-    let next = called(&session, "x").await;
-    assert_eq!(told(&next).len(), 2, "{next}");
-    assert!(scene.agent.calls(CANCEL).is_empty());
-}
-
 /// A task that ended within the grace is not lost.
 #[tokio::test]
 async fn ended_task_is_named_as_ended() {
@@ -169,18 +155,6 @@ async fn ended_task_is_named_as_ended() {
     let result =
         session.call_tool("subagent_wait", json!({ "taskId": handle_in(said) })).await.result().await;
     assert!(words(&result).contains("end of long"), "{result}");
-}
-
-/// The client would cancel this call as it did the last one: it gets its handle before. A call
-/// waits for 45 s by default.
-#[tokio::test]
-async fn next_call_waits_no_longer() {
-    let (scene, _go) = scene_of("").await;
-    let session = scene.session().await;
-    cancelled(&session, TOOL, "long").await;
-    let handle = called(&session, "long-again").await;
-    assert_eq!(told(&handle).len(), 1, "{handle}");
-    task_of(&handle);
 }
 
 #[tokio::test]
@@ -223,17 +197,6 @@ async fn oldest_task_of_session_gives_way() {
 }
 
 #[tokio::test]
-async fn end_of_session_ends_grace() {
-    let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
-    let session = scene.session().await;
-    cancelled(&session, TOOL, "long").await;
-    called(&scene.session().await, "x").await;
-    assert!(scene.agent.calls(CANCEL).is_empty());
-    assert_eq!(session.delete().await.status, 204);
-    assert_eq!(scene.agent.wait_for_call(CANCEL).await.params()["id"], "raw-long");
-}
-
-#[tokio::test]
 async fn end_of_process_ends_grace() {
     let (mut scene, _go) = scene_of("shutdown: { grace: 1s, drain: 3s }\ncalls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
@@ -243,14 +206,4 @@ async fn end_of_process_ends_grace() {
     assert_eq!(scene.gateway.terminate().await, Some(0));
     assert_eq!(stopped(&scene.agent.log()), ["raw-long"]);
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
-}
-
-/// A closed stream of 2026-07-28 is a cancellation, as the specification demands.
-#[tokio::test]
-async fn modern_call_has_no_grace() {
-    let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
-    let mut answer = scene.call_with(json!({ "text": "long" }), json!({ "progressToken": 1 })).await;
-    answer.next_message().await;
-    drop(answer);
-    assert_eq!(scene.agent.wait_for_call(CANCEL).await.params()["id"], "raw-long");
 }

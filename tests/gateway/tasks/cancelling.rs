@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, words};
 use crate::support::payload::{v0_3, v1};
 use crate::support::{Answer, Card, LegacySession, Log, Reply, Signal, TestGateway, in_time};
 
@@ -173,26 +173,6 @@ async fn end_seen_elsewhere_is_not_cancelled() {
     quiet(&other).await;
     assert!(scene.agent.calls("CancelTask").is_empty());
     assert_eq!(words(&client.task_until(handle, "completed").await["result"]), "the song");
-}
-
-#[tokio::test]
-async fn ending_a_wait_cancels_nothing() {
-    let scene = Scene::tuned("calls: { budget: 1s, stream_after: 100ms, task_after: 0s }").await;
-    let go = scene.agent.works_for(RAW, "the song");
-    let session = scene.session().await;
-    let task = task_of(&session.call_tool(TOOL, json!({ "text": "x" })).await.result().await);
-    let waiting = calling_with(&session, "w", json!({ "taskId": task })).await;
-    cancel(&session, "w").await;
-    ends_without_an_answer(waiting).await;
-    let body = json!({ "jsonrpc": "2.0", "id": "r", "method": "tasks/result", "params": { "taskId": task } });
-    let waiting = session.post(&body).await;
-    assert!(waiting.is_stream());
-    cancel(&session, "r").await;
-    ends_without_an_answer(waiting).await;
-    go.fire();
-    scene.agent.wait_for("the end of its work", is_heard_out).await;
-    assert_eq!(words(&session.task("tasks/result", &task).await.result().await), "the song");
-    assert!(scene.agent.calls("CancelTask").is_empty());
 }
 
 #[tokio::test]

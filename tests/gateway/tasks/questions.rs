@@ -4,8 +4,7 @@
 use serde_json::json;
 
 use crate::kit::quiz::{
-    Quiz, accept, again, answers, asked_by_form, asked_on_stream, called, first, key_of, keyed, question,
-    reply, scene, seat,
+    accept, again, answers, asked_by_form, called, first, key_of, keyed, question, reply, scene, seat,
 };
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, task_of, words};
 use crate::support::payload::v0_3;
@@ -121,30 +120,6 @@ async fn answer_given_with_call_is_used() {
 }
 
 #[tokio::test]
-async fn state_belongs_to_one_call_of_one_tool() {
-    let card = Card::v1().skill("sing").skill("dance");
-    let scene = Scene::of(card, "", "").await;
-    Quiz::of(&scene.agent, [question("Which colour?")]);
-    let client = asked_by_form(&scene.gateway);
-    let call = first("paint");
-    let asked = called(&client, &call).await;
-    let right = again(&call, &asked, keyed(&asked, reply("blue")));
-    let mut forged = right.clone();
-    forged["requestState"] = format!("{}x", asked["requestState"].as_str().unwrap()).into();
-    let mut made_up = right.clone();
-    made_up["requestState"] = "round-1".into();
-    let mut elsewhere = right.clone();
-    elsewhere["name"] = "bard_dance".into();
-    let mut other_words = right.clone();
-    other_words["arguments"]["text"] = "draw".into();
-    for wrong in [forged, made_up, elsewhere, other_words] {
-        assert_eq!(client.modern("tools/call", wrong.clone()).await.error_code().await, -32602, "{wrong}");
-    }
-    assert!(answers(&scene.agent).is_empty());
-    assert_eq!(words(&called(&client, &right).await), "thank you");
-}
-
-#[tokio::test]
 async fn declined_question_leaves_task_open() {
     for (action, told) in [("decline", "declined"), ("cancel", "Which colour?")] {
         let (scene, _) = scene("", [question("Which colour?")]).await;
@@ -160,34 +135,6 @@ async fn declined_question_leaves_task_open() {
         let later = scene.call(json!({ "taskId": task, "text": "blue" })).await.result().await;
         assert_eq!(words(&later), "thank you", "{action}: it can still be answered");
     }
-}
-
-#[tokio::test]
-async fn declined_question_may_end_task() {
-    let (scene, _) = scene("calls: { on_decline: cancel }", [question("Which colour?")]).await;
-    let client = asked_by_form(&scene.gateway);
-    let call = first("paint");
-    let asked = called(&client, &call).await;
-    called(&client, &again(&call, &asked, keyed(&asked, json!({ "action": "decline" })))).await;
-    assert_eq!(scene.agent.wait_for_call("CancelTask").await.params()["id"], RAW_TASK);
-    assert!(answers(&scene.agent).is_empty());
-}
-
-#[tokio::test]
-async fn unaskable_client_gets_text() {
-    let (scene, _) = scene("", [question("Which colour?")]).await;
-    let no_forms = scene.gateway.client().legacy_version("2025-11-25").await;
-    let by_url = scene.gateway.client().capabilities(json!({ "elicitation": { "url": {} } }));
-    let no_elicitation = asked_on_stream(&scene.gateway, "2025-03-26").await;
-    let modern = [called(&scene.gateway.client(), &first("x")).await, called(&by_url, &first("x")).await];
-    let legacy = no_forms.call("tools/call", first("x")).await.result().await;
-    for result in modern.iter().chain([&legacy]) {
-        task_of(result);
-        assert!(words(result).contains("Which colour?"), "{result}");
-        assert_eq!(result.get("inputRequests"), None);
-    }
-    let old = no_elicitation.call("tools/call", first("x")).await.result().await;
-    assert!(words(&old).contains("Which colour?") && old["isError"] == false, "{old}");
 }
 
 #[tokio::test]

@@ -4,12 +4,9 @@
 use serde_json::{Value, json};
 
 use crate::kit::quiz::{accept, answers, asked_on_stream, first, question, reply, scene, seat, until_asked};
-use crate::kit::scene::{RAW_TASK, TOOL, task_of, words};
+use crate::kit::scene::{task_of, words};
 use crate::support::Reply;
 use crate::support::client::Finished;
-
-const SHORT: &str = "calls: { budget: 1s, stream_after: 1s }";
-const RELATED: &str = "io.modelcontextprotocol/related-task";
 
 #[tokio::test]
 async fn call_asks_on_its_stream() {
@@ -31,77 +28,6 @@ async fn call_asks_on_its_stream() {
         let told: Vec<_> = answers(&scene.agent).iter().map(|told| told["parts"][0].clone()).collect();
         assert_eq!(told, [json!({ "text": "blue" }), json!({ "data": { "row": 4 } })]);
     }
-}
-
-#[tokio::test]
-async fn unanswered_question_gives_handle() {
-    let error = json!({ "code": -32603, "message": "no window" });
-    for (answer, told) in [("decline", "declined"), ("cancel", "Which colour?"), ("", "Which colour?")] {
-        let (scene, _) = scene("", [question("Which colour?")]).await;
-        let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
-        let (call, asked) = until_asked(&session).await;
-        match answer {
-            "" => {
-                let failed = json!({ "jsonrpc": "2.0", "id": asked["id"], "error": error });
-                assert_eq!(session.post(&failed).await.status, 202);
-            }
-            action => session.respond(&asked["id"], json!({ "action": action })).await,
-        }
-        let result = call.result().await;
-        task_of(&result);
-        assert!(words(&result).contains(told), "{answer}: {result}");
-        assert!(answers(&scene.agent).is_empty());
-    }
-}
-
-#[tokio::test]
-async fn withdrawn_question_takes_late_answer() {
-    let (scene, _) = scene(SHORT, [question("Which colour?")]).await;
-    let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
-    let (call, asked) = until_asked(&session).await;
-    let Finished { notifications, response } = call.finish().await;
-    assert_eq!(notifications.len(), 1, "{notifications:?}");
-    assert_eq!(notifications[0]["method"], "notifications/cancelled");
-    assert_eq!(notifications[0]["params"]["requestId"], asked["id"]);
-    let task = task_of(&response["result"]);
-    assert!(words(&response["result"]).contains("Which colour?"));
-    session.respond(&asked["id"], reply("blue")).await;
-    scene
-        .agent
-        .wait_for("the late answer", |log| log.requests.iter().any(|r| r.message()["taskId"] == RAW_TASK))
-        .await;
-    let done = session.call_tool(TOOL, json!({ "taskId": task })).await.result().await;
-    assert_eq!(words(&done), "thank you");
-    assert_eq!(answers(&scene.agent).len(), 1);
-}
-
-#[tokio::test]
-async fn core_task_asks_on_result_stream() {
-    let (scene, _) = scene("", [question("Which colour?")]).await;
-    let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
-    let mut params = first("paint");
-    params["task"] = json!({});
-    let made = session.call("tools/call", params).await.result().await;
-    let task = &made["task"]["taskId"];
-    let of_task = json!({ "taskId": task });
-    let status = session.call("tasks/get", of_task.clone()).await.result().await;
-    assert_eq!(
-        (&status["status"], &status["statusMessage"]),
-        (&json!("input_required"), &json!("Which colour?"))
-    );
-    let mut waiting = session.call("tasks/result", of_task.clone()).await;
-    let asked = waiting.next_message().await;
-    assert_eq!(asked["method"], "elicitation/create", "{asked}");
-    assert_eq!(asked["params"]["_meta"][RELATED]["taskId"], *task);
-    // Its stream is lost: the next one asks again.
-    drop(waiting);
-    let mut waiting = session.call("tasks/result", of_task.clone()).await;
-    let asked = waiting.next_message().await;
-    session.respond(&asked["id"], reply("blue")).await;
-    let done = waiting.result().await;
-    assert_eq!((words(&done), &done["_meta"][RELATED]["taskId"]), ("thank you", task));
-    assert_eq!(session.call("tasks/get", of_task).await.result().await["status"], "completed");
-    assert_eq!(answers(&scene.agent).len(), 1);
 }
 
 #[tokio::test]
