@@ -76,15 +76,7 @@ impl CallEngine {
         let SubmittedAnswer { response: given, beside } = answer;
         let turn = question.turn.to_bytes();
         if given.declined || given.cancelled {
-            if entry.visible_state(|inside| inside.is_taken(turn)) {
-                return Err(already_answered());
-            }
-            let refusal = if given.declined { AnswerRefusal::Declined } else { AnswerRefusal::Dismissed };
-            entry.record_refusal(turn, refusal);
-            if given.declined && self.settings.calls.on_decline == OnDecline::Cancel {
-                self.lookup.followers.cancel(entry, known);
-            }
-            return Ok(true);
+            return self.record_refusal(entry, known, turn, given.declined);
         }
         if given.accepted.is_empty() {
             return Ok(false);
@@ -135,6 +127,28 @@ impl CallEngine {
                 Ok(true)
             }
         }
+    }
+
+    /// Records that the user declined or dismissed the question of `turn`. A declined question ends
+    /// the task if the settings say so.
+    fn record_refusal(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        turn: [u8; 16],
+        is_declined: bool,
+    ) -> Result<bool, Fault> {
+        if entry.visible_state(|inside| inside.is_taken(turn)) {
+            return Err(already_answered());
+        }
+        entry.record_refusal(
+            turn,
+            if is_declined { AnswerRefusal::Declined } else { AnswerRefusal::Dismissed },
+        );
+        if is_declined && self.settings.calls.on_decline == OnDecline::Cancel {
+            self.lookup.followers.cancel(entry, known);
+        }
+        Ok(true)
     }
 
     /// Accepts the response of a legacy client to an `elicitation/create`. A response that does not

@@ -451,8 +451,7 @@ impl CallEngine {
         let room = self.limits.answer_room(client.quota_owner.as_ref());
         let permit = room.permit.clone();
         let operation = AgentOperation::Say(new.message);
-        let exchange = self.settings.exchange.clone();
-        let drive = start(self.http_client.clone(), known.clone(), exchange, room, operation);
+        let drive = start(self.http_client.clone(), known.clone(), self.settings.exchange, room, operation);
         let mut work = AgentOutput::new(self.settings.artifact_bytes);
         work.skill = new.skill;
         Ok(EventSource::Own(Box::new(DirectCall::new(drive, permit, work, known))))

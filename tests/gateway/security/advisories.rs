@@ -15,7 +15,7 @@
 //! | TypeScript SDK CVE-2026-25536 | `cross_delivery::every_client_gets_its_own_answer` |
 //! | Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869, oatpp CVE-2025-6515 | `advisories_callers::foreign_session_is_useless` |
 //! | Python SDK CVE-2026-52870; a2a-java GHSA-qw47-mcm5-934w, a2a-python #786 | `advisories_callers` (tasks, conversations, resources, questions), `callers::caller_lists_only_its_own_tasks` (lists, cursors), `agent_task_id_opens_nothing`; the address for pushes is an agent's and no caller's: `push::unproven_push_is_refused` |
-//! | rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript CVE-2025-66414, Python CVE-2025-66416, Go CVE-2026-34742, Java CVE-2026-35568, Python WebSocket CVE-2026-59950 | `origin`, in process `gateway::tests::edge`; there is no WebSocket (`advisories_wire::nothing_after_upgrade_is_forwarded`) |
+//! | rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript CVE-2025-66414, Python CVE-2025-66416, Go CVE-2026-34742, Java CVE-2026-35568, Python WebSocket CVE-2026-59950 | `origin`, in process `edge::only_own_hosts_are_served` and `edge::only_known_origins_may_call`; there is no WebSocket (`advisories_wire::nothing_after_upgrade_is_forwarded`) |
 //! | Python SDK CVE-2025-53365, CVE-2025-53366 | `advisories_wire::broken_off_request_harms_no_other` |
 //! | TypeScript SDK CVE-2026-0621 | `call::pattern_cannot_take_for_ever` |
 //! | mcp-remote CVE-2025-6514; Inspector CVE-2025-49596, CVE-2025-58444 | `no_url_in_card_or_result_is_fetched`; no program is ever started: `advisories_versions::no_program_is_started` |

@@ -58,10 +58,11 @@ fn read(file: &str) -> String {
 
 /// Returns the text of the file of this name under `tests/gateway`, in any of its folders.
 fn journey(name: &str) -> Option<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway");
-    std::fs::read_dir(root)
-        .unwrap()
-        .find_map(|folder| std::fs::read_to_string(folder.unwrap().path().join(format!("{name}.rs"))).ok())
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = std::fs::read_dir(root.join("tests/gateway")).unwrap().map(|folder| folder.unwrap().path());
+    folders
+        .chain([root.join("src/gateway/tests")])
+        .find_map(|folder| std::fs::read_to_string(folder.join(format!("{name}.rs"))).ok())
 }
 
 #[test]
