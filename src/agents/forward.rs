@@ -4,7 +4,7 @@
 //! If an agent has several endpoints, the recorder of affinity reads from the response which task and
 //! conversation the endpoint holds, as far as needed: the events of a stream until both are known, a
 //! single response up to a limit. A response that cannot be read is not recorded; its task can be
-//! located later (see `locate`). See also `gateway::a2a` for other rewriting and `call` for calls of
+//! located later (see `locate`). See also `a2a_server` for other rewriting and `call` for calls of
 //! the gateway's own.
 
 use std::sync::Arc;

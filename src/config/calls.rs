@@ -1,6 +1,6 @@
 //! `calls`: the duration of calls, and clients with known limits.
 //!
-//! See also `gateway::client_table`, which selects the entry of a client.
+//! See also `sessions::client_limits`, which selects the entry of a client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

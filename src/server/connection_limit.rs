@@ -1,7 +1,7 @@
 //! Bounds the connections of a listener: those beyond are closed at once, before a handshake costs
 //! anything.
 //!
-//! See `gateway::limits` for quotas of callers, which are known later.
+//! See `limits` for quotas of callers, which are known later.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

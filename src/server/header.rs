@@ -2,12 +2,12 @@
 //!
 //! Pingora reads up to 1 MiB. A stream wrapper counts the bytes of an unfinished header. Beyond the
 //! limit the client gets 431, the rest of its request is discarded, and the connection ends.
-//! Complete headers are checked in `gateway::body`; the codec of HTTP/2 has a limit of its own.
+//! Complete headers are checked in `http_edge::body`; the codec of HTTP/2 has a limit of its own.
 //!
 //! Pingora has a timeout per read, so that a client that sends a byte now and then would hold its
 //! connection without end. The timer here also ends an idle connection: one timer for all requests
-//! of a connection costs less than one of Pingora's for each. See `gateway::body` for timeouts of
-//! bodies.
+//! of a connection costs less than one of Pingora's for each. See `http_edge::body` for
+//! timeouts of bodies.
 
 use std::io;
 use std::pin::Pin;
