@@ -192,8 +192,12 @@ impl Authorizer {
         self.audit(by, &wanted.into(), decision, || Fault::UnknownTask)
     }
 
-    /// Returns true if a caller may use a built-in tool on an agent.
+    /// Returns true if a caller may use a built-in tool on an agent, and the agent accepts it.
     pub(crate) fn may_use(&self, caller: &Caller, agent: &str, tool: TaskTool) -> bool {
+        let found = self.directory.find(agent);
+        if found.is_some_and(|agent| !agent.settings.accepts_tool(tool.name())) {
+            return false;
+        }
         match tool {
             TaskTool::Start => self.evaluate_start(caller, agent).is_allowed(),
             tool => {
@@ -244,8 +248,16 @@ impl Authorizer {
         self.rules.allow(caller, &read_of(agent, uri))
     }
 
-    /// Returns true if a tool is listed for a caller.
-    pub(crate) fn is_tool_visible(&self, caller: &Caller, entry: &ToolRef) -> bool {
+    /// Returns true if a tool is listed for a caller. A task tool needs an agent on the route that
+    /// accepts it.
+    pub(crate) fn is_tool_visible(&self, by: Requester<'_>, entry: &ToolRef) -> bool {
+        let caller = by.caller;
+        let is_on_route =
+            |agent: &&Arc<Agent>| by.route.agent().is_none_or(|only| agent.settings.name == only);
+        let mut on_route = self.directory.agents().iter().filter(is_on_route);
+        if entry.own().is_some() && !on_route.any(|agent| agent.settings.accepts_tool(entry.name())) {
+            return false;
+        }
         match entry.of_agent() {
             Some(tool) => {
                 self.may_call(caller, &tool.agent, tool.skill.as_deref().unwrap_or_default(), &tool.name)

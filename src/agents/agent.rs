@@ -244,7 +244,6 @@ impl Agent {
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
-        let output_modes = output_modes.unwrap_or_else(|| card.default_output_modes.clone());
         let card = card.clone();
         let metrics = self.metrics.clone();
         Ok(ResolvedAgent {

@@ -214,7 +214,7 @@ impl AgentCall {
             track = track.naming(task, message.context_id.as_deref());
         }
         let streams = self.known.streaming && !track.is_beside();
-        let written = interface.send(message, &self.known.output_modes, streams)?;
+        let written = interface.send(message, self.known.accepted_output(message), streams)?;
         let method = if streams { Method::Stream } else { Method::Send };
         let endpoints = &self.known.endpoints;
         let mut ask = AgentRequest::new(method, about.as_deref(), written);

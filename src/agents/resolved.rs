@@ -11,15 +11,17 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Request, StatusCode};
+use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::endpoints::{Endpoints, TriedEndpoints};
 use super::interface::AgentAddress;
 use super::request::{AgentRequest, ForwardedContext};
-use crate::a2a::{AgentCard, AgentInterface, Dialect};
+use crate::a2a::{AgentCard, AgentInterface, Dialect, Message};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::AgentFailure;
+use crate::jsonrpc::Text;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::{DeliveryState, HttpClient, Response, TransportError, Upstream};
 
@@ -39,7 +41,8 @@ pub struct ResolvedAgent {
     /// The forwarded context of this call.
     pub(super) along: Option<Arc<ForwardedContext>>,
     pub(super) streaming: bool,
-    pub(super) output_modes: Vec<String>,
+    /// The media types that the operator asks for; `None`: those of the skill or the card.
+    pub(super) output_modes: Option<Vec<String>>,
     pub(super) metrics: Arc<AgentMetrics>,
     pub(super) endpoints: Arc<Endpoints>,
     /// The agent in another version, if it rejects the version of its card; `None` if the operator
@@ -70,6 +73,13 @@ impl Default for LatestAgent {
     fn default() -> Self {
         Self { known: ArcSwapOption::empty(), changed: watch::Sender::new(()) }
     }
+}
+
+/// The skill in the metadata of a message.
+#[derive(Deserialize)]
+struct NamedSkill<'a> {
+    #[serde(borrow, default, rename = "skillId")]
+    id: Option<Text<'a>>,
 }
 
 /// The routes of an agent.
@@ -136,6 +146,21 @@ impl ResolvedAgent {
             Dialect::V0_1 | Dialect::V0_3 => false,
             Dialect::V1 => self.streaming,
         }
+    }
+
+    /// Returns the media types to ask for with a message: those of the operator; else those of the
+    /// skill that the metadata of the message names; else those of the card.
+    pub(super) fn accepted_output(&self, message: &Message) -> &[String] {
+        let skills = &self.card.skills;
+        let own = self.output_modes.as_deref().or_else(|| {
+            // Only the metadata for agents with such skills is read.
+            skills.iter().find(|skill| !skill.output_modes.is_empty())?;
+            let metadata = message.metadata.as_deref()?.get();
+            let named = serde_json::from_str::<NamedSkill<'_>>(metadata).ok()?.id?;
+            let skill = skills.iter().find(|skill| skill.id == named.as_str())?;
+            Some(skill.output_modes.as_slice()).filter(|modes| !modes.is_empty())
+        });
+        own.unwrap_or(&self.card.default_output_modes)
     }
 
     /// Returns the agent for one request of a client, with the forwarded context. If nothing is

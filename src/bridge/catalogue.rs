@@ -173,7 +173,7 @@ fn draft<'a>(
         skill: Some(skill),
         given: plan.and_then(|plan| plan.tool_name.as_deref()),
         title: &skill.name,
-        description: described(description, author, &skill.examples),
+        description: described(description, author, &skill.examples) + &modes_of(skill),
         input: Arc::new(own.map_or(ToolInput::Flat, ToolInput::Own)),
         task: plan.and_then(|plan| plan.task).unwrap_or(whole.task),
     }
@@ -200,6 +200,15 @@ fn described(description: &str, author: SkillAuthor<'_>, examples: &[String]) ->
         out.push_str(example);
     }
     out
+}
+
+/// Returns a line with the media types that a skill declares in place of the card's; nothing if it
+/// declares none.
+fn modes_of(skill: &AgentSkill) -> String {
+    let kinds = [("Input", &skill.input_modes), ("Output", &skill.output_modes)];
+    let declared = kinds.iter().filter(|(_, modes)| !modes.is_empty());
+    let lines: Vec<String> = declared.map(|(kind, modes)| format!("{kind}: {}.", modes.join(", "))).collect();
+    if lines.is_empty() { String::new() } else { format!("\n{}", lines.join(" ")) }
 }
 
 fn view<'a>(

@@ -5,14 +5,15 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::{done, explain, print_error, print_line};
-use crate::config::certificate::{self, CertificateProblem};
+use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
 use crate::config::{self, Pem, Problem, Settings};
 use crate::gateway::Gateway;
+use crate::mcp::tasks::iso8601;
 use crate::tasks::{data_dir, seal_key_file};
 use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::{self, EXPIRY_WARNING_SECONDS};
@@ -21,24 +22,68 @@ use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 #[derive(Default)]
 pub(super) struct CheckFindings {
     pub(super) problems: Vec<Problem>,
+    /// Problems with client certificates of manifests; `serve` does not start with one.
+    pub(super) of_manifests: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
+    /// The gateway's client certificates for agents.
+    pub(super) certificates: Vec<ClientCertificate>,
+}
+
+/// A client certificate of the gateway, and its place in the configuration.
+pub(super) struct ClientCertificate {
+    pub(super) at: String,
+    pub(super) summary: CertificateSummary,
+}
+
+impl ClientCertificate {
+    /// Returns a line for the operator.
+    pub(super) fn line(&self) -> String {
+        let CertificateSummary { subject, issuer, key, .. } = &self.summary;
+        let [from, to] = self.dates();
+        let at = &self.at;
+        format!(
+            "{at}: subject {subject}, issuer {issuer}, valid from {from} to {to}, key {key}, which belongs to it"
+        )
+    }
+
+    /// Returns its first and last moment in ISO 8601.
+    pub(super) fn dates(&self) -> [String; 2] {
+        [self.summary.not_before, self.summary.not_after].map(|time| {
+            let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+            iso8601(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        })
+    }
+
+    fn json(&self) -> Value {
+        let CertificateSummary { subject, issuer, key, .. } = &self.summary;
+        let [from, to] = self.dates();
+        json!({ "at": self.at, "subject": subject, "issuer": issuer, "notBefore": from, "notAfter": to, "key": key })
+    }
 }
 
 pub(super) fn run(path: &Path, as_json: bool, question: &explain::AccessQuery) -> ExitCode {
     let settings = match config::load(path) {
         Ok(settings) if question.is_there() => return question.answer(&settings, as_json),
         Ok(settings) => settings,
-        Err(problems) if as_json => return told_in_json(problems.list(), &[]),
+        Err(problems) if as_json => {
+            let problems = problems.list().to_vec();
+            return told_in_json(&CheckFindings { problems, ..CheckFindings::default() });
+        }
         Err(problems) => {
             print_error(&problems.to_string());
             return ExitCode::FAILURE;
         }
     };
-    let CheckFindings { problems, warnings } = found(&settings, SystemTime::now());
+    let mut findings = found(&settings, SystemTime::now());
+    findings.problems.append(&mut findings.of_manifests);
     if as_json {
-        return told_in_json(&problems, &warnings);
+        return told_in_json(&findings);
     }
+    let CheckFindings { problems, warnings, certificates, .. } = findings;
     let file = path.display();
+    for certificate in &certificates {
+        print_line(&visible(&format!("{file}: {}", certificate.line()), EscapeStyle::Text));
+    }
     warnings.iter().for_each(|warning| print_error(&format!("{file}: warning: {warning}")));
     problems.iter().for_each(|problem| print_error(&format!("{file}: {problem}")));
     match problems.is_empty() {
@@ -47,13 +92,18 @@ pub(super) fn run(path: &Path, as_json: bool, question: &explain::AccessQuery) -
     }
 }
 
-fn told_in_json(problems: &[Problem], warnings: &[Problem]) -> ExitCode {
+fn told_in_json(findings: &CheckFindings) -> ExitCode {
+    let CheckFindings { problems, warnings, certificates, .. } = findings;
     let written = |all: &[Problem]| -> Vec<Value> {
         let each = all.iter().map(|one| json!({ "line": one.line, "at": one.at, "problem": one.problem }));
         each.collect()
     };
     let is_good = problems.is_empty();
-    let report = json!({ "ok": is_good, "problems": written(problems), "warnings": written(warnings) });
+    let certificates: Vec<Value> = certificates.iter().map(ClientCertificate::json).collect();
+    let report = json!({
+        "ok": is_good, "problems": written(problems), "warnings": written(warnings),
+        "certificates": certificates,
+    });
     print_line(&visible(&report.to_string(), EscapeStyle::Json));
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -82,25 +132,37 @@ pub(super) fn dates(settings: &Settings, now: SystemTime) -> CheckFindings {
     let mut findings = CheckFindings::default();
     for agent in &settings.agents {
         if let Some(certificate) = &agent.tls.certificate {
-            let at = format!("agents.{}.tls.certificate", agent.name);
-            findings.judge(at, certificate, now);
+            let of_manifest = agent.manifest.as_ref().is_some_and(|manifest| manifest.has_certificate);
+            let key = if of_manifest { "manifest: /security/mtls/clientCert" } else { "tls.certificate" };
+            let at = format!("agents.{}.{key}", agent.name);
+            let summary = certificate::summary(certificate).ok();
+            findings
+                .certificates
+                .extend(summary.map(|summary| ClientCertificate { at: at.clone(), summary }));
+            let problem = findings.judge(at, certificate, now);
+            let problems = if of_manifest { &mut findings.of_manifests } else { &mut findings.problems };
+            problems.extend(problem);
         }
     }
     for (index, listener) in settings.listeners.iter().enumerate() {
         let at = |rest: &str| format!("listeners[{index}].tls.{rest}");
         let Some(tls) = &listener.tls else { continue };
         for pair in &tls.certificates {
-            findings.judge(at("certificate"), &pair.certificate, now);
+            let problem = findings.judge(at("certificate"), &pair.certificate, now);
+            findings.problems.extend(problem);
         }
         for ca in tls.client_auth.iter().flat_map(|clients| &clients.ca) {
-            findings.judge(at("client_auth.ca"), ca, now);
+            let problem = findings.judge(at("client_auth.ca"), ca, now);
+            findings.problems.extend(problem);
         }
     }
     findings
 }
 
 impl CheckFindings {
-    fn judge(&mut self, at: String, chain: &Pem, now: SystemTime) {
+    /// Returns the problem of a certificate that is not valid now; adds a warning for one that
+    /// expires soon.
+    fn judge(&mut self, at: String, chain: &Pem, now: SystemTime) -> Option<Problem> {
         match certificate::end(chain, now) {
             Ok(end) => {
                 let left = end.duration_since(now).unwrap_or_default();
@@ -109,8 +171,9 @@ impl CheckFindings {
                     let days = left.as_secs() / 86_400;
                     self.warnings.push(about(at, format!("expires in {days} days (get a new one)")));
                 }
+                None
             }
-            Err(problem) => self.problems.push(about(at, remedied(&problem))),
+            Err(problem) => Some(about(at, remedied(&problem))),
         }
     }
 }

@@ -20,6 +20,7 @@ use rand::rngs::OsRng;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::config::certificate::CertificateSummary;
 use crate::config::{self, LogFormat, Settings};
 use crate::server::prepare;
 use crate::telemetry::log;
@@ -147,9 +148,8 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
         Err(code) => return code,
     };
     start_log(&settings);
-    let check::CheckFindings { problems, warnings } = check::dates(&settings, SystemTime::now());
-    for warning in problems.iter().chain(&warnings).filter(|one| one.at.starts_with("agents.")) {
-        tracing::warn!(at = warning.at, error = warning.problem, "agent client certificate must be renewed");
+    if let Err(code) = judge_client_certificates(path, &settings) {
+        return code;
     }
     let lines: Vec<String> = settings
         .listeners
@@ -170,6 +170,31 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Logs the client certificates for agents. One of a manifest that is not valid now ends the
+/// start, as the manifest demands; another is only warned of, since other agents can be called.
+fn judge_client_certificates(path: &std::path::Path, settings: &Settings) -> Result<(), ExitCode> {
+    let findings = check::dates(settings, SystemTime::now());
+    for certificate in &findings.certificates {
+        let [not_before, not_after] = certificate.dates();
+        let CertificateSummary { subject, issuer, key, .. } = &certificate.summary;
+        let at = &certificate.at;
+        tracing::info!(at, subject, issuer, not_before, not_after, key, "read agent client certificate");
+    }
+    for warning in findings.problems.iter().chain(&findings.warnings) {
+        if warning.at.starts_with("agents.") {
+            tracing::warn!(
+                at = warning.at,
+                error = warning.problem,
+                "agent client certificate must be renewed"
+            );
+        }
+    }
+    for problem in &findings.of_manifests {
+        print_error(&format!("{}: {problem}", path.display()));
+    }
+    if findings.of_manifests.is_empty() { Ok(()) } else { Err(ExitCode::FAILURE) }
 }
 
 fn start_log(settings: &Settings) {

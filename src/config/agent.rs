@@ -221,6 +221,15 @@ impl Agent {
         }
     }
 
+    /// Returns true if the task tool of this name accepts the agent and its tasks: its manifest
+    /// decides for `subagent_start`, `subagent_send` and `subagent_cancel`.
+    pub fn accepts_tool(&self, tool: &str) -> bool {
+        let named = self.manifest.as_ref().and_then(|manifest| manifest.tools.as_ref());
+        named.is_none_or(|named| {
+            !manifest::BRIDGED_TOOLS.contains(&tool) || named.iter().any(|name| name == tool)
+        })
+    }
+
     /// Returns the use of the tool of this skill with tasks.
     pub fn task_of(&self, skill: &str) -> TaskMode {
         self.skills.get(skill).and_then(|skill| skill.task).unwrap_or(self.task)
@@ -395,6 +404,12 @@ pub struct Manifest {
     pub path: PathBuf,
     /// The `id` that it gives its agent.
     pub id: String,
+    /// The `name` that it gives its agent, for people.
+    pub name: String,
+    /// The names in `mcpBridge.tools`; `None`: it has no such list, and the agent has every tool.
+    pub tools: Option<Vec<String>>,
+    /// True if the gateway's client certificate for the agent is that of the manifest.
+    pub has_certificate: bool,
     /// Its text as written: references are not resolved, so it holds no secret.
     pub text: String,
 }

@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
+use x509_parser::oid_registry::{OID_SIG_ED25519, OID_X509_EXT_ISSUER_DISTRIBUTION_POINT};
 use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
+use x509_parser::public_key::PublicKey;
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use super::{ListenerCertificate, Pem};
@@ -133,6 +134,42 @@ pub(crate) struct RevocationList {
     is_part: bool,
     /// The time at which another one should have followed.
     pub(crate) next_update: Option<SystemTime>,
+}
+
+/// Names, dates and key of a certificate, for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CertificateSummary {
+    pub(crate) subject: String,
+    pub(crate) issuer: String,
+    pub(crate) not_before: SystemTime,
+    pub(crate) not_after: SystemTime,
+    /// Kind and size of the key, such as `RSA 2048`.
+    pub(crate) key: String,
+}
+
+/// Returns names, dates and key of the first certificate in a PEM text.
+///
+/// # Errors
+///
+/// [`CertificateProblem`] for a text without a certificate, and for one that cannot be read.
+pub(crate) fn summary(chain: &Pem) -> Result<CertificateSummary, CertificateProblem> {
+    let chain = certificates(chain)?;
+    let first = chain.first().ok_or(CertificateProblem::NoCertificate)?;
+    let first = parsed(first, 1)?;
+    let validity = first.validity();
+    let key = match first.public_key().parsed() {
+        Ok(PublicKey::RSA(key)) => format!("RSA {}", key.key_size()),
+        Ok(PublicKey::EC(key)) => format!("EC {}", key.key_size()),
+        Ok(_) if first.public_key().algorithm.algorithm == OID_SIG_ED25519 => "Ed25519".to_owned(),
+        _ => "of another kind".to_owned(),
+    };
+    Ok(CertificateSummary {
+        subject: first.subject().to_string(),
+        issuer: first.issuer().to_string(),
+        not_before: time(validity.not_before),
+        not_after: time(validity.not_after),
+        key,
+    })
 }
 
 /// Reads and verifies a chain and its key.
@@ -370,6 +407,16 @@ mod tests {
         assert!(matches!(problem(&future, &future_key), CertificateProblem::NotYetValid { number: 1, .. }));
         let both = format!("{good}{old}");
         assert!(matches!(problem(&both, &good_key), CertificateProblem::Expired { number: 2, .. }));
+    }
+
+    #[test]
+    fn a_summary_has_names_dates_and_key() {
+        let (certificate, _) = pair(2020, 2090);
+        let summary = summary(&Pem::inline(certificate)).unwrap();
+        assert_eq!((summary.key.as_str(), summary.subject == summary.issuer), ("EC 256", true));
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert_eq!([summary.not_before, summary.not_after].map(seconds), [1_577_836_800, 3_786_912_000]);
+        assert_eq!(super::summary(&Pem::inline("")), Err(CertificateProblem::NoCertificate));
     }
 
     #[test]

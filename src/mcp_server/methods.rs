@@ -89,7 +89,7 @@ impl McpServer {
         let view = view(&catalogue, client.route);
         let has = |name: &str| {
             let tool = view.find(name).filter(|tool| tool.own().is_some());
-            tool.is_some_and(|tool| self.authorizer().is_tool_visible(&client.caller, tool))
+            tool.is_some_and(|tool| self.authorizer().is_tool_visible(client.requester(), tool))
         };
         let tools = AdvertisedTools {
             wait: has(TaskTool::Wait.name()),
@@ -196,7 +196,7 @@ impl McpServer {
         let is_complete = self.has_all_tools(client);
         let catalogue = self.discovery.catalogue.load_full();
         let is_listed = |tool: &ToolRef| {
-            self.is_callable(tool) && self.authorizer().is_tool_visible(&client.caller, tool)
+            self.is_callable(tool) && self.authorizer().is_tool_visible(client.requester(), tool)
         };
         let limit = self.settings.page_size;
         let (page, next) = view(&catalogue, client.route).page(after.as_deref(), limit, is_listed);

@@ -106,7 +106,8 @@ impl McpServer {
             if !self.authorizer().may_read(&client.caller, Some(&agent), &uri) {
                 continue;
             }
-            lines.push(line(uri, &known.card.name, &known.card.description));
+            let name = agent.settings.manifest.as_ref().map_or(&known.card.name, |manifest| &manifest.name);
+            lines.push(line(uri, name, &known.card.description));
         }
         for (handle, entry) in self.lookup().tasks_of_caller(client) {
             let state = self.lookup().client_status(&entry, client).state.as_str();

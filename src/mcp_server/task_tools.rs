@@ -66,6 +66,17 @@ impl From<CallToolResult> for ToolOutcome {
     }
 }
 
+/// Checks that the manifest of an agent names a task tool, if it names any.
+fn check_accepted(agent: &Agent, tool: TaskTool) -> Result<(), CallError> {
+    if agent.settings.accepts_tool(tool.name()) {
+        return Ok(());
+    }
+    let (agent, tool) = (&agent.settings.name, tool.name());
+    Err(CallError::tool_error(format!(
+        "Agent {agent:?} does not accept {tool}: its manifest does not name it."
+    )))
+}
+
 impl McpServer {
     /// Handles a call of a built-in tool or of an agent's tool.
     ///
@@ -190,6 +201,7 @@ impl McpServer {
         let agent = self.lookup().directory.find(name);
         let agent = agent.filter(|agent| self.authorizer().can_see(client.requester(), agent));
         let agent = agent.ok_or_else(|| CallError::tool_error(self.no_such_agent(client, name)))?.clone();
+        check_accepted(&agent, TaskTool::Start)?;
         self.authorizer().authorize_start(client.requester(), &agent).map_err(|fault| match fault {
             // The existence of the agent is not secret.
             Fault::NoSuchTool(_) => CallError::tool_error(format!(
@@ -379,6 +391,7 @@ impl McpServer {
         self.authorizer()
             .authorize_tool(client.requester(), Some(&agent), used)
             .map_err(CallError::of_task)?;
+        check_accepted(&agent, tool)?;
         let found = self.lookup().entry(client, &agent, &named).await;
         let (entry, known) =
             found.map_err(|not_found| CallError::not_found(not_found, &agent.settings.name))?;

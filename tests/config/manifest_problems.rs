@@ -136,14 +136,25 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "/mcpBridge/tools",
-            json!([{ "name": "subagent_strat" }]),
-            "/mcpBridge/tools/0/name: is no tool of the gateway (known: subagent_start, subagent_send, subagent_cancel, \
+            json!([{ "name": "subagent_start" }, { "name": "subagent_strat" }]),
+            "/mcpBridge/tools/1/name: is no tool of the gateway (known: subagent_start, subagent_send, subagent_cancel, \
              subagent_get, subagent_wait, and those of a2a.skills)",
         ),
         (
             "/mcpBridge/tools",
             json!([{ "name": "subagent_get" }, { "name": "subagent_get" }]),
             "/mcpBridge/tools: has an item twice",
+        ),
+        (
+            "/mcpBridge/tools",
+            json!([{ "name": "subagent_send" }]),
+            "/mcpBridge/tools: does not name subagent_start, which every agent needs",
+        ),
+        (
+            "/taskResourceTemplate",
+            json!("task:{taskId}"),
+            "/taskResourceTemplate: another form of URI comes with a later version (write a2a://task/{taskId} or \
+             a2a://tasks/{taskId})",
         ),
         (
             "/mcpBridge/taskResourceTemplate",
@@ -267,6 +278,7 @@ fn no_violation_repeats_a_value() {
         "/mcpBridge",
         "/mcpBridge/tools",
         "/mcpBridge/taskResourceTemplate",
+        "/taskResourceTemplate",
         "/capabilities",
         "/capabilities/tasks/get",
         "/capabilities/tasks/get/headers",

@@ -28,6 +28,9 @@ pub(super) use folder::agents;
 
 /// The JSON Schema (2020-12) of a manifest.
 pub(super) const SCHEMA: &str = include_str!("../../../schemas/subagent.v0.1.json");
+/// The tools that an agent has only if its manifest names them in `mcpBridge.tools`. It must name
+/// the first.
+pub(super) const BRIDGED_TOOLS: [&str; 3] = ["subagent_start", "subagent_send", "subagent_cancel"];
 /// Largest manifest, in bytes.
 const MANIFEST_FILE: usize = 1 << 20;
 
@@ -51,7 +54,7 @@ impl ManifestAgent {
     }
 
     /// Adds the values to an agent that the configuration left open.
-    pub(super) fn complete(self, agent: &mut Agent) {
+    pub(super) fn complete(mut self, agent: &mut Agent) {
         let is_authorized = agent.auth.authorization.is_some();
         for (name, value) in self.headers {
             let is_taken = name == AUTHORIZATION && is_authorized;
@@ -70,6 +73,8 @@ impl ManifestAgent {
         agent.tls.ca = agent.tls.ca.take().or(ca);
         if agent.tls.certificate.is_none() {
             (agent.tls.certificate, agent.tls.key) = (certificate, key);
+        } else {
+            self.manifest.has_certificate = false;
         }
         for (skill, tool) in self.tool_names {
             agent.skills.entry(skill).or_default().tool_name.get_or_insert(tool);
@@ -104,8 +109,7 @@ pub(super) fn load(
     if fits && file.is_none() {
         reader.problem("", "cannot be read");
     }
-    let manifest = |id| Manifest { path: path.clone(), id, text: text.clone() };
-    let described = file.and_then(|file| file.resolve(manifest, &mut reader));
+    let described = file.and_then(|file| file.resolve(path.clone(), text, &mut reader));
     for problem in reader.into_problems() {
         let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
         context.problem(place, format!("{}{line}: {problem}", path.display()));

@@ -4,12 +4,13 @@
 //! Reads only values that match the schema.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use http::{HeaderName, Uri};
 use serde::Deserialize;
 
-use super::ManifestAgent;
 use super::reader::ManifestReader;
+use super::{BRIDGED_TOOLS, ManifestAgent};
 use crate::config::agent::{add_header, card};
 use crate::config::credentials::{check_key_name, check_scope, check_token_url};
 use crate::config::forms::Form;
@@ -20,7 +21,7 @@ use crate::config::{
     Grant, Manifest, MethodSettings, OAuth2, Pem, PerMethod, ReloadableSecret,
 };
 
-/// The tools that every agent has on `/mcp`.
+/// The task tools on `/mcp`.
 const SUBAGENT_TOOLS: [&str; 5] =
     ["subagent_start", "subagent_send", "subagent_cancel", "subagent_get", "subagent_wait"];
 /// The gateway's own form of task URIs; the second is accepted too.
@@ -32,12 +33,14 @@ const NOT_SUPPORTED_YET: &str = "comes with a later version";
 #[serde(rename_all = "camelCase")]
 pub(super) struct ManifestSections {
     id: String,
+    name: String,
     description: Option<String>,
     a2a: ManifestA2a,
     #[serde(default)]
     security: ManifestSecurity,
     #[serde(default)]
     mcp_bridge: McpBridge,
+    task_resource_template: Option<String>,
     #[serde(default)]
     capabilities: ManifestCapabilities,
 }
@@ -69,7 +72,7 @@ struct ManifestMtls {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct McpBridge {
-    tools: Vec<ManifestTool>,
+    tools: Option<Vec<ManifestTool>>,
     task_resource_template: Option<String>,
 }
 
@@ -79,13 +82,15 @@ struct ManifestTool {
 }
 
 impl ManifestSections {
-    /// Converts the manifest to settings. `None` after a problem with the card.
+    /// Converts the manifest in the file `path` to settings. `None` after a problem with the card.
     pub(super) fn resolve(
         self,
-        manifest: impl FnOnce(String) -> Manifest,
+        path: PathBuf,
+        text: String,
         reader: &mut ManifestReader<'_>,
     ) -> Option<ManifestAgent> {
         self.mcp_bridge.check(&self.a2a.skills, reader);
+        check_template("/taskResourceTemplate", self.task_resource_template.as_deref(), reader);
         let has_identity = self.security.mtls.as_ref().is_some_and(|mtls| mtls.enabled);
         let mut headers = Vec::new();
         let auth = self.security.auth.map(|auth| auth.resolve(has_identity, &mut headers, reader));
@@ -97,6 +102,14 @@ impl ManifestSections {
             let text = Template::new(text).expand(&mut reader.context, &place)?;
             Some(text.expose().to_owned())
         });
+        let manifest = Manifest {
+            path,
+            id: self.id,
+            name: self.name,
+            tools: self.mcp_bridge.tools.map(|tools| tools.into_iter().map(|tool| tool.name).collect()),
+            has_certificate: tls.certificate.is_some(),
+            text,
+        };
         Some(ManifestAgent {
             card: self.a2a.card(reader)?,
             streaming,
@@ -106,7 +119,7 @@ impl ManifestSections {
             headers,
             tls,
             tool_names: self.a2a.skills.into_iter().collect(),
-            manifest: manifest(self.id),
+            manifest,
         })
     }
 }
@@ -149,7 +162,7 @@ fn read_pem<F: Form<Pem>>(pointer: &str, pem: Option<F>, reader: &mut ManifestRe
 
 impl McpBridge {
     fn check(&self, skills: &BTreeMap<String, String>, reader: &mut ManifestReader<'_>) {
-        for (index, ManifestTool { name }) in self.tools.iter().enumerate() {
+        for (index, ManifestTool { name }) in self.tools.iter().flatten().enumerate() {
             let known = SUBAGENT_TOOLS.contains(&name.as_str()) || skills.values().any(|tool| tool == name);
             if !known {
                 let known = SUBAGENT_TOOLS.join(", ");
@@ -157,12 +170,21 @@ impl McpBridge {
                 reader.problem(&format!("/mcpBridge/tools/{index}/name"), problem);
             }
         }
-        let template = self.task_resource_template.as_deref();
-        if template.is_some_and(|template| !TASK_TEMPLATES.contains(&template)) {
-            let problem =
-                format!("another form of URI {NOT_SUPPORTED_YET} (write {})", TASK_TEMPLATES.join(" or "));
-            reader.problem("/mcpBridge/taskResourceTemplate", problem);
+        let [start, ..] = BRIDGED_TOOLS;
+        if self.tools.as_ref().is_some_and(|tools| tools.iter().all(|tool| tool.name != start)) {
+            reader.problem("/mcpBridge/tools", format!("does not name {start}, which every agent needs"));
         }
+        let template = self.task_resource_template.as_deref();
+        check_template("/mcpBridge/taskResourceTemplate", template, reader);
+    }
+}
+
+/// Reports a template of task URIs that is not the gateway's own.
+fn check_template(pointer: &str, template: Option<&str>, reader: &mut ManifestReader<'_>) {
+    if template.is_some_and(|template| !TASK_TEMPLATES.contains(&template)) {
+        let problem =
+            format!("another form of URI {NOT_SUPPORTED_YET} (write {})", TASK_TEMPLATES.join(" or "));
+        reader.problem(pointer, problem);
     }
 }
 
@@ -290,7 +312,7 @@ pub(super) struct ManifestCapabilities {
 #[serde(default)]
 struct MessageCapabilities {
     send: MethodCapability,
-    stream: MethodCapability,
+    stream: Option<MethodCapability>,
 }
 
 #[derive(Deserialize, Default)]
@@ -310,9 +332,13 @@ struct MethodCapability {
 }
 
 impl ManifestCapabilities {
-    /// Returns true if messages are answered by a stream; `None` if the manifest has no value.
+    /// Returns true if messages are answered by a stream; `None` if the card decides. An endpoint
+    /// for `message.send` alone would never be called if messages were streamed.
     pub(super) fn streaming(&self) -> Option<bool> {
-        self.message.stream.sse
+        let MessageCapabilities { send, stream } = &self.message;
+        let is_sent = send.endpoint.is_some() && stream.is_none();
+        let streams = stream.as_ref().and_then(|stream| stream.sse);
+        streams.or(is_sent.then_some(false))
     }
 
     /// Returns the overrides for each method.
@@ -324,7 +350,7 @@ impl ManifestCapabilities {
         let mut read = |at, file: MethodCapability| file.resolve(at, has_identity, reader);
         PerMethod {
             send: read("/capabilities/message/send", self.message.send),
-            stream: read("/capabilities/message/stream", self.message.stream),
+            stream: read("/capabilities/message/stream", self.message.stream.unwrap_or_default()),
             get: read("/capabilities/tasks/get", self.tasks.get),
             cancel: read("/capabilities/tasks/cancel", self.tasks.cancel),
         }

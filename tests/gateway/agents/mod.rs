@@ -16,6 +16,7 @@ mod moving;
 mod odd_answers;
 mod outputs;
 mod queue;
+mod specified_manifests;
 mod transport;
 mod v0_1;
 mod versions;

@@ -338,7 +338,7 @@ async fn manifest_omits_denied_skills() {
             "agentCardUri": agent.card_url(),
             "skills": { "sing": "la_la", "whisper": "psst" },
         },
-        "mcpBridge": { "tools": [{ "name": "subagent_get" }, { "name": "psst" }, { "name": "la_la" }] },
+        "mcpBridge": { "tools": [{ "name": "subagent_start" }, { "name": "psst" }, { "name": "la_la" }] },
     });
     let read = async |rules: &str| {
         let gateway = TestGateway::start(|ports| {
