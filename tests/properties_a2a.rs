@@ -237,8 +237,8 @@ proptest! {
     fn encoded_events_are_decoded(values in prop::collection::vec(any_json(), 0..5), comment in any::<String>()) {
         let mut stream = Vec::new();
         for value in &values {
-            sse::encoder::comment(&mut stream, &comment);
-            sse::encoder::event(&mut stream, serde_json::to_string_pretty(value).unwrap().as_bytes());
+            sse::write_comment(&mut stream, &comment);
+            sse::write_event(&mut stream, serde_json::to_string_pretty(value).unwrap().as_bytes());
         }
         let events = Decoder::new(1 << 20).push(&stream).unwrap();
         let read: Vec<Value> = events.iter().map(|event| serde_json::from_slice(&event.data).unwrap()).collect();

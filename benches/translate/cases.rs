@@ -9,7 +9,7 @@ use mcp_a2a_gateway::bridge::arguments;
 use mcp_a2a_gateway::bridge::catalogue::{Catalogue, ToolPlan};
 use mcp_a2a_gateway::bridge::extension::ClientExtensions;
 use mcp_a2a_gateway::bridge::output::AgentOutput;
-use mcp_a2a_gateway::bridge::progress::ProgressNotifier;
+use mcp_a2a_gateway::bridge::task_status::ProgressNotifier;
 use mcp_a2a_gateway::bridge::tool_result::{ResultContext, TaskTools, result};
 use mcp_a2a_gateway::jsonrpc::{Id, parse, well_formed};
 use mcp_a2a_gateway::mcp::classify::classify;
@@ -19,7 +19,7 @@ use mcp_a2a_gateway::mcp::lifecycle::Implementation;
 use mcp_a2a_gateway::mcp::result_writer::ResultWriter;
 use mcp_a2a_gateway::mcp::{ClientParams, Version};
 use mcp_a2a_gateway::seal::Sealer;
-use mcp_a2a_gateway::sse::{Decoder, encoder};
+use mcp_a2a_gateway::sse::{self, Decoder};
 
 use super::bodies;
 use super::stopwatch::Case;
@@ -141,7 +141,7 @@ impl Stream {
         for event in self.decoder.push(bytes).unwrap() {
             let note = self.work.apply(Dialect::V1.event(&event.data).unwrap()).unwrap();
             for told in note.iter().flat_map(|note| self.teller.notifications(note)) {
-                encoder::event(&mut self.out, &told);
+                sse::write_event(&mut self.out, &told);
             }
         }
         self.out.len()

@@ -6,7 +6,6 @@
 //! scope: the calls to the agent (see `agents`).
 
 mod card;
-mod client_ids;
 mod error;
 mod ids;
 mod list_tasks;

@@ -25,7 +25,7 @@ use crate::fault::AgentFailure;
 use crate::http_edge::Headers;
 use crate::jsonrpc::raw_object::wrap;
 use crate::jsonrpc::{Id, write_error};
-use crate::sse::{Decoder, EventTooLarge, encoder};
+use crate::sse::{self, Decoder, EventTooLarge};
 
 /// Rewriter of the response to one request.
 pub(super) struct ResponseRewriter<'a> {
@@ -92,7 +92,7 @@ impl ResponseRewriter<'_> {
     pub(super) fn begin(&mut self, task: Task, agent: Dialect) {
         let Some(translation) = &mut self.translation else { return };
         for result in translation.task(self.ids.as_mut(), task, agent) {
-            encoder::event(&mut self.first, unwrap_envelope(self.binding, self.id, &result).as_bytes());
+            sse::write_event(&mut self.first, unwrap_envelope(self.binding, self.id, &result).as_bytes());
         }
     }
 
@@ -279,13 +279,13 @@ impl ResponseRewriter<'_> {
         };
         match translation.events(self.ids.as_mut(), &enveloped) {
             Ok(results) => {
-                results.iter().for_each(|result| encoder::event(out, self.rewrite(result).as_bytes()));
+                results.iter().for_each(|result| sse::write_event(out, self.rewrite(result).as_bytes()));
             }
             Err(error) => {
                 if self.binding == Binding::HttpJson {
                     out.extend_from_slice(b"event: error\n");
                 }
-                encoder::event(out, self.translated_error(&error)?.1.as_bytes());
+                sse::write_event(out, self.translated_error(&error)?.1.as_bytes());
             }
         }
         Ok(())
@@ -361,10 +361,10 @@ impl BodyRewriter for ResponseRewriter<'_> {
         let error = A2aError::Agent(failure.clone()).to_json(self.agent);
         let mut event = Vec::new();
         match self.binding {
-            Binding::JsonRpc => encoder::event(&mut event, &error.rpc(Some(self.id), self.client)),
+            Binding::JsonRpc => sse::write_event(&mut event, &error.rpc(Some(self.id), self.client)),
             Binding::HttpJson => {
                 event.extend_from_slice(b"event: error\n");
-                encoder::event(&mut event, &error.rest());
+                sse::write_event(&mut event, &error.rest());
             }
         }
         event
@@ -418,7 +418,7 @@ fn unwrap_envelope(binding: Binding, id: &Id, result: &str) -> String {
 /// Returns a stream with this single event.
 pub(super) fn one_event(json: &[u8]) -> TypedBody {
     let mut event = Vec::new();
-    encoder::event(&mut event, json);
+    sse::write_event(&mut event, json);
     TypedBody { media_type: HeaderValue::from_static("text/event-stream"), bytes: event.into() }
 }
 

@@ -21,7 +21,7 @@ use crate::fault::{Abort, AgentFailure, ClientGone, Fault};
 use crate::http_edge::{DrainState, Headers, ResponseSink, abort, begin};
 use crate::jsonrpc::Id;
 use crate::quota::AnswerRoom;
-use crate::sse::encoder;
+use crate::sse;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::BodyPieces;
 
@@ -238,7 +238,7 @@ pub(super) async fn stream<S: ResponseSink>(
             () = wake.as_mut() => {
                 if is_quiet {
                     let mut comment = Vec::new();
-                    encoder::comment(&mut comment, "");
+                    sse::write_comment(&mut comment, "");
                     http.write_body(comment.into(), false).await?;
                 }
                 is_quiet = !is_quiet;

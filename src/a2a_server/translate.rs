@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use serde_json::value::RawValue;
 
-use super::client_ids::{AssignedIds, ClientIdMap, IdKey, MAX_CLIENT_ID_BYTES, OwnerKey, Side};
 use super::error::A2aError;
 use super::ids::ExchangeIds;
+use super::ids::{AssignedIds, ClientIdMap, IdKey, MAX_CLIENT_ID_BYTES, OwnerKey, Side};
 use crate::a2a::translate::{
     AgentResponse, ClientRequest, IdKind, Operation, OperationError, ResponseTranslator, RpcError,
     splice_params,

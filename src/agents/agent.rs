@@ -15,10 +15,10 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tracing::{info, warn};
 
-use super::card_error::CardFetchError;
-use super::card_signature::CardKeys;
+use super::card_fetch::CardFetchError;
+use super::card_fetch::CardKeys;
 use super::endpoints::Endpoints;
-use super::interface::{AgentAddress, CardPolicy, trusted};
+use super::resolved::{AgentAddress, CardPolicy, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
 use crate::auth::{AgentTokens, Credentials};

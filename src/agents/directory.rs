@@ -19,13 +19,13 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::agent::Agent;
-use super::card_error::CardFetchError;
+use super::card_fetch::CardFetchError;
 use super::card_fetch::{CardRequest, FetchedCard};
-use super::card_signature::{Seen, verify};
-use super::interface::AgentAddress;
+use super::card_fetch::{Seen, verify};
 use super::kept::KeptCards;
-use super::request::ForwardedContext;
+use super::resolved::AgentAddress;
 use super::resolved::ResolvedAgent;
+use super::rpc::ForwardedContext;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
 use crate::backoff::{Backoff, with_jitter};

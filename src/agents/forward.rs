@@ -14,8 +14,8 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
 use super::locate::locate_endpoint;
-use super::request::AgentRequest;
 use super::resolved::{ResolvedAgent, current};
+use super::rpc::AgentRequest;
 use super::rpc::{BodyKind, is_no_route, post_for_all, whole};
 use crate::a2a::{BoundRequest, StreamResponse, context_of};
 use crate::config::AgentMethod;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::request::{AgentRequest, WebhookTarget};
 use super::resolved::ResolvedAgent;
+use super::rpc::{AgentRequest, WebhookTarget};
 use super::rpc::{by_status, plain, refusal, task_of};
 use crate::a2a::{PushNotificationConfig, Task};
 use crate::config::AgentMethod as Call;

@@ -4,22 +4,17 @@
 //! a call that is under way. Out of scope: MCP, tools (see `bridge`), a call that its client has
 //! left (see `follow`).
 
-mod affinity;
 mod agent;
 mod breaker;
 mod call;
-mod card_error;
 mod card_fetch;
-mod card_signature;
 mod credentials;
 mod directory;
 mod drive;
 mod endpoints;
 mod forward;
-mod interface;
 mod kept;
 mod locate;
-mod request;
 mod resolved;
 mod rpc;
 #[cfg(test)]
@@ -28,15 +23,13 @@ mod stream;
 
 pub use agent::{Agent, DeclaredExtension, EndpointState};
 pub use call::start;
-pub use card_error::CardFetchError;
+pub use card_fetch::CardFetchError;
 pub use card_fetch::FetchedCard;
 pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
 pub use forward::{ForwardRequest, ForwardedResponse, forward};
 pub use locate::get_task as look;
-pub use request::{
-    AgentOperation, CallLimits, FollowUpMessage, ForwardedContext, KnownQuestions, WebhookTarget,
-};
 pub use resolved::ResolvedAgent;
+pub use rpc::{AgentOperation, CallLimits, FollowUpMessage, ForwardedContext, KnownQuestions, WebhookTarget};
 #[cfg(test)]
 pub(crate) use scripted::{ScriptedAgent, ScriptedExchange};

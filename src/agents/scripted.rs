@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::directory::Directory;
 use super::drive::{Bearing, EventSender, EventSize};
-use super::request::AgentOperation;
 use super::resolved::ResolvedAgent;
+use super::rpc::AgentOperation;
 use crate::a2a::{AgentCard, Dialect, Message, PartBody, StreamResponse};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::sync::lock;

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::drive::{Bearing, EventSender, EventSize, ResponseTo};
 use super::endpoints::Endpoints;
-use super::request::{CallLimits, KnownQuestions};
 use super::resolved::ResolvedAgent;
+use super::rpc::{CallLimits, KnownQuestions};
 use super::rpc::{first_refusal, refusal};
 use crate::a2a::{
     Content, Fingerprint, Message, Part, PartBody, StreamResponse, Task, TaskState, TaskStatus,

@@ -8,22 +8,18 @@
 
 pub mod agent_action;
 pub mod arguments;
-mod builtin_tool;
 pub mod catalogue;
 pub(crate) mod content;
 pub mod elicitation;
 pub mod extension;
 mod handle;
 pub mod output;
-pub mod progress;
 pub(crate) mod resource_uri;
 pub(crate) mod resource_view;
 pub(crate) mod response_mode;
 pub(crate) mod search;
 pub mod task_status;
 pub mod task_tools;
-pub(crate) mod tool_names;
-mod tool_plan;
 pub mod tool_result;
 mod unique_object;
 pub mod user_response;

@@ -1,8 +1,10 @@
-//! The form of the response to a call that takes longer than its client waits.
+//! The form of the response to a call that takes longer than its client waits, and the operator's
+//! configuration of the tools of agents.
 //!
 //! Follows `docs/spec/mcp.md` §3.1. The plan is the best form that the client understands: an
 //! extension task, a core task, a round that the client follows up by itself, or a handle result.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -123,6 +125,38 @@ pub(crate) fn digest(tool: &str, arguments: Option<&RawValue>) -> [u8; 16] {
     hash.update(tool);
     hash.update(arguments.map_or_else(|| "{}".to_owned(), canonical));
     hash.finalize().first_chunk().copied().unwrap_or_default()
+}
+
+/// The configuration of one agent's tools.
+#[derive(Debug, Default, Clone)]
+pub struct ToolPlan {
+    /// The agent's name.
+    pub agent: String,
+    /// True for one tool for the whole agent, false for one per skill.
+    pub per_agent: bool,
+    /// Name of the one tool.
+    pub tool_name: Option<String>,
+    /// Description of the agent; replaces that of the card.
+    pub description: Option<String>,
+    /// The support of its calls for core tasks.
+    pub task: TaskSupport,
+    /// Exceptions for single skills, by the skill's id.
+    pub skills: BTreeMap<String, SkillPlan>,
+}
+
+/// The configuration of one skill.
+#[derive(Debug, Default, Clone)]
+pub struct SkillPlan {
+    /// Name of its tool.
+    pub tool_name: Option<String>,
+    /// Description; replaces that of the card.
+    pub description: Option<String>,
+    /// JSON Schema of its arguments.
+    pub input_schema: Option<serde_json::Value>,
+    /// The support of its calls for core tasks; replaces that of the agent.
+    pub task: Option<TaskSupport>,
+    /// True if the skill has no tool.
+    pub hidden: bool,
 }
 
 #[cfg(test)]

@@ -4,10 +4,7 @@
 //! form of the response. [`TaskLookup`] finds the task of a handle. Out of scope: the methods of
 //! MCP (see `mcp_server`), work that outlives its client (see `follow`).
 
-mod abort;
 mod cancelled_calls;
-mod in_flight_calls;
-mod input_responses;
 mod lookup;
 mod questions;
 mod responder;
@@ -18,34 +15,37 @@ mod start;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use abort::CallError;
-pub(crate) use cancelled_calls::CancelledCalls;
-pub(crate) use in_flight_calls::InFlightCalls;
-pub(crate) use input_responses::{OfferedAnswers, already_answered, in_form_of_question, last_question};
-pub(crate) use lookup::{NotFound, TaskLookup, TaskSettings, resolved_agent};
-pub(crate) use questions::{open_requests, question_of};
-pub(crate) use responder::ResponseTarget;
-pub(crate) use run::{ActiveCall, ResultKind, add_delay, cancelled_result};
-pub(crate) use source::{EventSource, FollowedTask};
-pub(crate) use start::{ANSWER_IN_FLIGHT, AnswerClass, OpenedAction};
-
 use crate::access::{Authorizer, Requester};
 use crate::agents::{CallLimits, ForwardedContext};
 use crate::auth::Caller;
+use crate::bridge::agent_action::unknown_task;
 use crate::config::{Calls, Settings};
 use crate::discovery::LiveCatalogue;
-use crate::http_edge::{Accepts, DrainState, Route};
+use crate::fault::{Abort, AgentFailure, Fault};
+use crate::http_edge::{Accepts, DrainState, Route, outcome_of};
 use crate::jsonrpc::Id;
 use crate::limits::Limits;
 use crate::mcp::lifecycle::Implementation;
 use crate::mcp::notifications::LoggingLevel;
 use crate::mcp::result_writer::ResultWriter;
+use crate::mcp::tools::CallToolResult;
 use crate::mcp::{ClientCapabilities, ClientParams, Era, Version};
 use crate::quota::QuotaOwner;
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimits, Session, SessionKey, SessionStore};
+use crate::telemetry::label::Outcome;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::HttpClient;
+
+pub(crate) use cancelled_calls::CancelledCalls;
+pub(crate) use cancelled_calls::InFlightCalls;
+pub(crate) use lookup::{NotFound, TaskLookup, TaskSettings, resolved_agent};
+pub(crate) use questions::{OfferedAnswers, already_answered, in_form_of_question, last_question};
+pub(crate) use questions::{open_requests, question_of};
+pub(crate) use responder::ResponseTarget;
+pub(crate) use run::{ActiveCall, ResultKind, add_delay, cancelled_result};
+pub(crate) use source::{EventSource, FollowedTask};
+pub(crate) use start::{ANSWER_IN_FLIGHT, AnswerClass, OpenedAction};
 
 /// Client context: the caller and the route of a request, and its protocol facts.
 pub(crate) struct ClientContext<'r> {
@@ -160,5 +160,62 @@ impl CallEngine {
     /// Returns the encoder of results for clients of an era.
     pub(crate) fn writer(&self, era: Era) -> ResultWriter<'_> {
         self.settings.identity.writer(era)
+    }
+}
+
+/// Error of a call that ends before the agent is contacted.
+pub(crate) enum CallError {
+    /// The request is invalid.
+    Fault(Fault),
+    /// The call has an error that a model can correct, or the agent is not available.
+    ToolError(Box<CallToolResult>, Outcome),
+}
+
+impl From<Fault> for CallError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<CallError> for Abort<CallError> {
+    fn from(error: CallError) -> Self {
+        Self::Rejected(error)
+    }
+}
+
+impl From<Abort> for Abort<CallError> {
+    fn from(abort: Abort) -> Self {
+        abort.map(CallError::Fault)
+    }
+}
+
+impl CallError {
+    /// Returns an error that a model can correct.
+    pub(crate) fn tool_error(text: String) -> Self {
+        Self::ToolError(Box::new(CallToolResult::failure(text)), Outcome::ClientFault)
+    }
+
+    /// Returns the error of a rejected action on a task: a forbidden task reads like an unknown
+    /// one.
+    pub(crate) fn of_task(fault: Fault) -> Self {
+        match fault {
+            Fault::UnknownTask | Fault::NoSuchTool(_) => Self::tool_error(unknown_task()),
+            fault => Self::Fault(fault),
+        }
+    }
+
+    /// Returns the error of a failed agent.
+    pub(crate) fn agent_failure(failure: &AgentFailure, agent: &str) -> Self {
+        let result = CallToolResult::failure(failure.public_message(agent));
+        Self::ToolError(Box::new(result), outcome_of(failure))
+    }
+
+    /// Returns the error for a task that is not found at this agent.
+    pub(crate) fn not_found(not_found: NotFound, agent: &str) -> Self {
+        match not_found {
+            NotFound::Unknown => Self::tool_error(unknown_task()),
+            NotFound::Trouble(failure) => Self::agent_failure(&failure, agent),
+            NotFound::Unfit(text) => Self::tool_error(text),
+        }
     }
 }

@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ClientContext;
-use super::in_flight_calls::InFlightCall;
+use super::cancelled_calls::InFlightCall;
 use super::source::{CallEvent, EventSource};
 use crate::bridge::output::ProgressUpdate;
-use crate::bridge::progress::ProgressNotifier;
+use crate::bridge::task_status::ProgressNotifier;
 use crate::fault::{Abort, AgentFailure, ClientGone, Fault};
 use crate::http_edge::{Accepts, AccessRecord, DrainState, ResponseSink, SseWriter, events, reply};
 use crate::limits::Limits;
-use crate::sse::encoder;
+use crate::sse;
 use crate::telemetry::metrics::{AgentMetrics, GaugeGuard};
 
 /// Number of events in a row after which the client's connection is checked.
@@ -165,7 +165,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
 
     /// Sends a message of the gateway on the stream to the client.
     pub(crate) async fn send(&mut self, message: &[u8]) -> Result<(), ClientGone> {
-        encoder::event(&mut self.unsent, message);
+        sse::write_event(&mut self.unsent, message);
         self.flush().await
     }
 
@@ -264,7 +264,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
         // Taken, so that the body is in memory once while the client reads it.
         if let Some(body) = body.take_if(|_| in_stream) {
             self.unsent.reserve(body.len() + EVENT_ROOM);
-            encoder::event(&mut self.unsent, &body);
+            sse::write_event(&mut self.unsent, &body);
         }
         match (self.stream, body) {
             (ClientStream::Detached | ClientStream::Watched(_), _) => {}
@@ -284,7 +284,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             return;
         }
         for message in self.progress.notifications(note) {
-            encoder::event(&mut self.unsent, &message);
+            sse::write_event(&mut self.unsent, &message);
         }
     }
 
@@ -292,7 +292,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
         if !self.accepts.stream || matches!(self.stream, ClientStream::Detached | ClientStream::Watched(_)) {
             return Ok(());
         }
-        encoder::comment(&mut self.unsent, "");
+        sse::write_comment(&mut self.unsent, "");
         self.flush().await
     }
 

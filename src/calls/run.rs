@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
+use super::cancelled_calls::InFlightCall;
 use super::cancelled_calls::{CancelledCall, EarlierCalls};
-use super::in_flight_calls::InFlightCall;
 use super::questions::PendingElicitation;
 use super::responder::{CallResponder, WaitFor, WaitOutcome};
 use super::source::{EventSource, FollowedTask};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::input_responses::{OfferedAnswers, already_answered, in_form_of_question, last_question};
+use super::questions::{OfferedAnswers, already_answered, in_form_of_question, last_question};
 use super::responder::{CallResponder, ResponseTarget, WaitBudget};
 use super::run::{ActiveCall, RunningCall};
 use super::source::{DirectCall, EventSource, FollowedTask};
@@ -20,10 +20,10 @@ use crate::bridge::arguments;
 use crate::bridge::catalogue::{self, CatalogueView, ToolEntry};
 use crate::bridge::extension::ClientExtensions;
 use crate::bridge::output::AgentOutput;
-use crate::bridge::progress::ProgressNotifier;
 use crate::bridge::response_mode::{
     self, CallTimeouts, ClientAbilities, Fallback, ResponsePlan, TaskModeError, choose,
 };
+use crate::bridge::task_status::ProgressNotifier;
 use crate::bridge::user_response;
 use crate::config::StreamTimeout;
 use crate::fault::{Abort, AgentFailure, ClientGone, Fault};

@@ -15,14 +15,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::credentials::AgentAuthKeys;
+use super::credentials::{is_forbidden, is_reserved};
 use super::endpoints::{Breaker, Health, LoadBalancing, Queue};
 use super::forms::{Form, KeyForm, checked_text, choice};
 use super::host::{check_host, web_url};
-use super::keys::card_keys;
 use super::manifest::{self, ManifestAgent};
+use super::pem::card_keys;
 use super::pem::{self, CertificatePem, KeyPem, Pem};
 use super::reference::{ReloadableSecret, Template};
-use super::reserved_headers::{is_forbidden, is_reserved};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
 use super::spanned::{Location, Spanned};

@@ -11,7 +11,7 @@ use http::HeaderName;
 
 use super::forms::{checked_text, choice, text_form};
 use super::host::web_url;
-use super::keys::MAX_KEY_FILE_BYTES;
+use super::pem::MAX_KEY_FILE_BYTES;
 use super::pem::{CertificatePem, Pem};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;

@@ -22,24 +22,18 @@ mod documentation;
 mod endpoints;
 mod forms;
 mod host;
-mod keys;
-mod limits;
 mod listener;
 mod manifest;
 mod mcp;
-mod operation;
 mod outbound;
 mod pem;
 mod problem;
 mod reference;
-mod reserved_headers;
 mod resolve;
 mod rules;
 mod section;
 mod settings;
 mod spanned;
-mod spiffe;
-mod tasks;
 mod units;
 mod yaml;
 
@@ -64,26 +58,26 @@ pub use auth::{
     ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, TokenIssuer,
     TokenVerification,
 };
+pub use calls::{Background, Push, Streams, Tasks};
 pub use calls::{Calls, KnownClient, OnDecline, StreamTimeout};
+pub(crate) use certificate::{check_spiffe_id, is_spiffe_uri};
 pub use credentials::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, OAuth2};
 pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
+pub(crate) use credentials::{FRAMING, is_forbidden};
 pub use documentation::{example, key_reference};
 pub use endpoints::{Breaker, Health, Queue};
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
-pub(crate) use keys::{key_algorithms, key_file, signing_key};
-pub use limits::Limits;
 pub use listener::{Admin, ClientAuth, Listener, ListenerCertificate, ListenerTls, Services, TlsProfile};
 pub use mcp::{Cards, Mcp, Sessions};
-pub use operation::{Log, LogFormat, Shutdown, Upgrade};
 pub use outbound::{AllowList, Allowed, Outbound, Webhooks};
 pub use pem::Pem;
+pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use problem::{Problem, Problems};
 pub use reference::{ReloadableSecret, Secret};
-pub(crate) use reserved_headers::{FRAMING, is_forbidden};
 pub use rules::Rule;
+pub use settings::Limits;
 pub use settings::Settings;
-pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};
-pub use tasks::{Background, Push, Streams, Tasks};
+pub use settings::{Log, LogFormat, Shutdown, Upgrade};
 pub(crate) use units::parse_duration;
 
 /// Largest configuration file, in bytes.

@@ -1,7 +1,7 @@
 //! `outbound`: destinations of the gateway that others than the operator choose, and the lists that
 //! allow otherwise refused ones.
 //!
-//! See also `transport::address_policy`, and `agents::interface` for the URLs of cards.
+//! See also `transport::address_policy`, and `agents::resolved` for the URLs of cards.
 
 use std::net::IpAddr;
 use std::str::FromStr;

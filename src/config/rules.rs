@@ -4,11 +4,11 @@
 
 use super::Auth;
 use super::auth::TokenScope;
+use super::certificate::check_spiffe_pattern;
 use super::forms::checked_text;
 use super::resolve::ResolveContext;
 use super::section::section;
 use super::spanned::{OneOrMany, Spanned};
-use super::spiffe::check_spiffe_pattern;
 
 section! {
     /// A rule of authorization. The first rule that matches decides; once there is one, actions

@@ -1,27 +1,32 @@
-//! The root of the configuration: all settings of one gateway.
+//! The root of the configuration: all settings of one gateway, and the sections `limits`, `log`,
+//! `shutdown` and `upgrade`.
 //!
 //! Made by [`load`](super::load), or in code by a program that embeds the gateway. Settings from
 //! `load` are valid.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
 
 use super::agent::{Agent, AgentKeys, name_problem};
 use super::auth::{Auth, AuthKeys, Mechanism};
 use super::calls::Calls;
+use super::calls::{Background, Push, Streams, Tasks};
+use super::forms::{checked_text, choice};
 use super::host::check_public_url;
-use super::limits::Limits;
 use super::listener::{Admin, Listener, ListenerKeys};
 use super::manifest;
 use super::mcp::{Cards, Mcp, Sessions};
-use super::operation::{Log, Shutdown, Upgrade};
 use super::outbound::Outbound;
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
 use super::rules::{Rule, RuleKeys, rules};
 use super::section::{KeysOf, section};
 use super::spanned::{Location, OneOrMany, Spanned};
-use super::tasks::{Background, Push, Streams, Tasks};
+use super::units::ByteSize;
 
 section! {
     /// The configuration of mcp-a2a-gateway.
@@ -325,4 +330,168 @@ fn seal_keys(
         keys.push(key);
     }
     keys
+}
+
+section! {
+    /// The log.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Log {
+        /// Format of a line on standard error: `text` for people, `json` for machines.
+        format: LogFormat = text,
+        /// Level of the log: `error`, `warn`, `info`, `debug` or `trace`, or directives such as
+        /// `info,access=off`.
+        level: String as LogLevel = info,
+        /// True if the audit log contains the arguments of calls, up to 2 KiB of each call.
+        audit_arguments: bool = false,
+        /// JSON pointers (RFC 6901) into arguments, such as `/card/number`; the audit log contains
+        /// `***` in place of the values that they point to.
+        redact: Vec<String> as Vec<Spanned<JsonPointer>> = [] [example ["/card/number"]],
+    }
+}
+
+/// Format of a line of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+choice! {
+    /// Format of a line of the log.
+    LogFormat as "LogFormat" { "text" => Self::Text, "json" => Self::Json, }
+}
+
+checked_text!(LogLevel as "text", |text: &str| {
+    let problem = "is not a level (write error, warn, info, debug or trace, or info,pingora=warn)";
+    if is_level(text) { Ok(()) } else { Err(problem) }
+});
+
+/// Returns true if the filter understands every directive. It would take a misspelt level for the
+/// name of a module.
+fn is_level(text: &str) -> bool {
+    let bare = |directive: &str| directive.parse::<tracing::level_filters::LevelFilter>().is_ok();
+    let directives = text.split(',').map(str::trim);
+    let named = |directive: &str| directive.contains(['=', '[']) || bare(directive);
+    !text.trim().is_empty() && directives.into_iter().all(named) && EnvFilter::builder().parse(text).is_ok()
+}
+
+checked_text!(JsonPointer as "JSON pointer", |text: &str| {
+    // RFC 6901 §3; the empty pointer would be the whole.
+    let mut rest = text.split('~').skip(1);
+    if text.starts_with('/') && rest.all(|after| after.starts_with(['0', '1'])) {
+        return Ok(());
+    }
+    Err("is not a JSON pointer (write /name or /list/0/name; ~0 is ~, ~1 is /)")
+});
+
+section! {
+    /// The end of the gateway.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Shutdown {
+        /// Time for which new requests are still accepted after SIGTERM, so that load balancers
+        /// notice.
+        grace: Duration = 5s in 0s..=1h,
+        /// Time for which requests in progress are then awaited. Shortly before its end, each that
+        /// its agent has not answered receives a handle.
+        drain: Duration = 20s in 0s..=1h,
+    }
+}
+
+section! {
+    /// The takeover of the sockets by another process (`serve --upgrade`).
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Upgrade {
+        /// Directory of the sockets for the takeover, with mode 0700 and of the gateway's user;
+        /// made if it does not exist. Each gateway of a user needs its own. Without it:
+        /// `mcp-a2a-gateway-UID` in the temporary directory.
+        directory: Option<PathBuf> [example "gateway-upgrade"],
+    }
+}
+
+section! {
+    /// Limits for what peers send. Sizes are in bytes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Limits {
+        /// A request's body.
+        body: usize as ByteSize = 4MiB in 1KiB..=1GiB,
+        /// Nesting of JSON in a request's body.
+        depth: usize = 64 in 8..=120,
+        /// An agent's response that is not a stream.
+        response: usize as ByteSize = 16MiB in 1KiB..=1GiB,
+        /// One event of an agent's stream.
+        event: usize as ByteSize = 4MiB in 1KiB..=1GiB,
+        /// Total size of one task's artifacts.
+        artifacts: usize as ByteSize = 16MiB in 1KiB..=1GiB,
+        /// Messages in a JSON-RPC batch.
+        batch: usize = 32 in 1..=1000,
+        /// Time that a client has to send its request's headers.
+        header_read: Duration = 10s in 1s..=1h,
+        /// Time that a client has to send its request's body.
+        body_read: Duration = 30s in 1s..=1h,
+        /// Time for which a client may leave a response unread; then its connection is closed, and
+        /// the rest of the response is dropped.
+        write_stall: Duration = 30s in 1s..=1h,
+        /// Time for which an idle client connection is kept; the header of its next request must be
+        /// complete by then.
+        keep_alive: Duration = 75s in 1s..=1h,
+        /// Open GET, `subscriptions/listen` and `SubscribeToTask` streams.
+        streams: usize = 1024 in 1..=1000000,
+        /// Concurrent calls of all callers. More are refused with 503.
+        calls: usize = 10000 in 1..=1000000,
+        /// Requests of one caller in a second; 0 is any number. More are refused with 429 and
+        /// `Retry-After`. Here and below, anonymous callers are distinguished by their address.
+        caller_rate: usize = 0 in 0..=1000000,
+        /// Requests that one caller may send at once after a pause; 0 is as many as in a second.
+        caller_burst: usize = 0 in 0..=1000000,
+        /// Concurrent calls of one caller. More are refused with 429.
+        caller_calls: usize = 1000 in 1..=1000000,
+        /// Open streams of one caller; at most three quarters of `streams`. More are refused with
+        /// 429.
+        caller_streams: usize = 256 in 1..=1000000,
+        /// Live tasks of one caller; those of all anonymous callers count together. Core tasks and
+        /// `subagent_start` beyond the limit are refused with 429; a plain call never is.
+        caller_tasks: usize = 1000 in 1..=1000000,
+        /// Bytes that requests and responses of all callers hold in memory, beyond 16 KiB each.
+        /// Beyond the limit requests are refused with 503, and responses of agents fail.
+        bytes: usize as ByteSize = 256MiB in 1MiB..=1024GiB,
+        /// Bytes that requests and responses of one caller hold; at most three quarters of `bytes`.
+        /// Beyond the limit requests are refused with 429.
+        caller_bytes: usize as ByteSize = 32MiB in 1MiB..=1024GiB,
+        /// Bad credentials from one address in a second, and failed TLS handshakes, which count
+        /// separately; ten times as many at once. Beyond the limit, for a while, credentials that
+        /// are not known to be good are refused with 429 without a check, and connections are
+        /// closed before a handshake. 0 is any number: for a gateway behind a proxy that hides
+        /// addresses.
+        auth_failures: usize = 10 in 0..=1000000,
+        /// A request's header: its path and all lines. Longer ones are refused with 431. Over
+        /// HTTP/2 each line counts 32 bytes more (RFC 9113 §6.5.2).
+        header: usize as ByteSize = 32KiB in 1KiB..=1MiB,
+        /// Connections of clients, on each listener. More are closed at once.
+        connections: usize = 10000 in 1..=1000000,
+    }
+    keys {
+        /// Of these, connections from one address (of IPv6 from one /64 network). More are closed
+        /// at once. 0 is any number: for a gateway behind a proxy or a load balancer, which is one
+        /// address. Without it: a tenth of `connections`, at least 16.
+        address_connections: u64 => Option<usize> = none in 0..=1000000 [example 1000],
+    }
+    fields {
+        /// Of these, connections from one address (of IPv6 from one /64 network); 0: any number.
+        /// Default: a tenth, at least [`Limits::LEAST_ADDRESS_CONNECTIONS`].
+        address_connections: usize = 1000,
+    }
+    check check_limits
+}
+
+impl Limits {
+    /// The fewest connections that one address may have by default: as many as a client with a
+    /// pool.
+    pub const LEAST_ADDRESS_CONNECTIONS: usize = 16;
+}
+
+fn check_limits(limits: Limits, mut keys: KeysOf<Limits>, context: &mut ResolveContext<'_>) -> Limits {
+    let tenth = (limits.connections / 10).max(Limits::LEAST_ADDRESS_CONNECTIONS);
+    Limits { address_connections: keys.address_connections(context).unwrap_or(tenth), ..limits }
 }

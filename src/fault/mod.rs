@@ -1,21 +1,19 @@
 //! The rejections of a request before an agent is contacted, with the party to blame and the text
-//! for the client.
+//! for the client; and [`Abort`], the end of a request before its result.
 //!
 //! One table turns a fault into HTTP status, JSON-RPC code and public text, by era
 //! (`docs/spec/mcp.md §4`). Out of scope: failures at an agent; a model can act on them, so each is
 //! a tool result (see [`AgentFailure`]).
 
-mod abort;
 mod trouble;
-
-pub(crate) use abort::{Abort, ClientGone};
-pub use trouble::{AgentFailure, TaskDelay};
 
 use http::StatusCode;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::mcp::{ClientCapabilities, Era, Version};
+
+pub use trouble::{AgentFailure, TaskDelay};
 
 /// Most characters of a client's name that a text repeats.
 const MAX_QUOTED_CHARS: usize = 100;
@@ -346,6 +344,41 @@ impl Fault {
             Self::Ending => "ending",
             Self::Internal => "internal",
         }
+    }
+}
+
+/// The client disconnected; no response can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ClientGone;
+
+/// The reason for which a request ends before its result.
+#[derive(Debug)]
+pub(crate) enum Abort<E = Fault> {
+    /// The client gets this error.
+    Rejected(E),
+    /// The client disconnected.
+    ClientGone,
+}
+
+impl<E> Abort<E> {
+    /// Returns the same reason, with another kind of error.
+    pub(crate) fn map<F>(self, change: impl FnOnce(E) -> F) -> Abort<F> {
+        match self {
+            Self::Rejected(error) => Abort::Rejected(change(error)),
+            Self::ClientGone => Abort::ClientGone,
+        }
+    }
+}
+
+impl<E> From<ClientGone> for Abort<E> {
+    fn from(_: ClientGone) -> Self {
+        Self::ClientGone
+    }
+}
+
+impl<E: From<Fault>> From<Fault> for Abort<E> {
+    fn from(fault: Fault) -> Self {
+        Self::Rejected(fault.into())
     }
 }
 

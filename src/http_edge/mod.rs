@@ -5,7 +5,6 @@
 
 mod access_record;
 mod body;
-mod drain;
 mod host_policy;
 mod response;
 mod route;
@@ -13,9 +12,16 @@ mod sink;
 #[cfg(test)]
 mod test_connection;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::config::Shutdown;
+
 pub(crate) use access_record::{AccessRecord, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
-pub(crate) use drain::DrainState;
 pub(crate) use host_policy::{HostPolicy, PublicUrl, check_certificate, check_host, preflight};
 pub(crate) use response::{
     Accepts, Headers, SseWriter, abort, begin, cacheable_json, empty, events, fault, fault_headers, give_up,
@@ -25,3 +31,76 @@ pub(crate) use route::{API_CATALOG, METADATA, PUSH, Route, is_served, parse};
 pub(crate) use sink::{ClientConnection, ResponseSink};
 #[cfg(test)]
 pub(crate) use test_connection::{BodyStep, TestClient, TestConnection, WrittenResponse};
+
+/// Longest time between the moment at which responses are due and the end of the process.
+const MAX_MARGIN: Duration = Duration::from_secs(5);
+
+/// Drain state. The drain begins once.
+pub(crate) struct DrainState {
+    /// Time from the begin of the drain to the moment at which responses are due.
+    within: Duration,
+    /// Moment at which responses are due; `None` before the drain.
+    due: watch::Sender<Option<Instant>>,
+    hands_over: AtomicBool,
+}
+
+impl DrainState {
+    /// Creates the state. Responses are due a quarter of the whole time, and at most
+    /// [`MAX_MARGIN`], before the process ends: they still have to be written, persisted and read.
+    pub(crate) fn new(shutdown: Shutdown) -> Self {
+        let whole = shutdown.grace.saturating_add(shutdown.drain);
+        Self {
+            within: whole.saturating_sub(MAX_MARGIN.min(whole / 4)),
+            due: watch::Sender::new(None),
+            hands_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins the drain. The process lives `more` longer than its own time.
+    pub(crate) fn begin(&self, more: Duration) {
+        let due = Instant::now() + self.within.saturating_add(more);
+        self.due.send_if_modified(|known| {
+            let is_first = known.is_none();
+            known.get_or_insert(due);
+            is_first
+        });
+    }
+
+    /// Records that another process takes over: it receives all changes until the very end.
+    pub(crate) fn hand_over(&self) {
+        self.hands_over.store(true, Ordering::Release);
+    }
+
+    /// Returns true if another process takes over.
+    pub(crate) fn hands_over(&self) -> bool {
+        self.hands_over.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.due.borrow().is_some()
+    }
+
+    /// Returns true if calls can no longer wait for their agents.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.borrow().is_some_and(|due| Instant::now() >= due)
+    }
+
+    /// Waits until the drain begins.
+    pub(crate) async fn begun(&self) {
+        self.due_at().await;
+    }
+
+    /// Waits until the last responses are due.
+    pub(crate) async fn answers_due(&self) {
+        sleep_until(self.due_at().await).await;
+    }
+
+    async fn due_at(&self) -> Instant {
+        let mut changes = self.due.subscribe();
+        let due = changes.wait_for(Option::is_some).await.ok().and_then(|due| *due);
+        match due {
+            Some(due) => due,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -19,7 +19,7 @@ use super::sink::{ClientConnection, ResponseHead, ResponseSink};
 use crate::fault::{ClientGone, Fault};
 use crate::jsonrpc::{Id, write_error};
 use crate::mcp::{Era, headers::SESSION_ID};
-use crate::sse::encoder;
+use crate::sse;
 use crate::telemetry::label::{Outcome, Refusal};
 use crate::telemetry::metrics::Metrics;
 
@@ -303,7 +303,7 @@ impl<'s, S: ResponseSink> SseWriter<'s, S> {
     /// Sends one message.
     pub(crate) async fn send(&mut self, json: &[u8]) -> Result<(), ClientGone> {
         let mut encoded = Vec::with_capacity(json.len() + 16);
-        encoder::event(&mut encoded, json);
+        sse::write_event(&mut encoded, json);
         self.write(encoded, false).await
     }
 
@@ -311,7 +311,7 @@ impl<'s, S: ResponseSink> SseWriter<'s, S> {
     pub(crate) async fn end(mut self, json: Option<&[u8]>) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
         if let Some(json) = json {
-            encoder::event(&mut encoded, json);
+            sse::write_event(&mut encoded, json);
         }
         self.write(encoded, true).await
     }
@@ -319,14 +319,14 @@ impl<'s, S: ResponseSink> SseWriter<'s, S> {
     /// Sends a comment that keeps the stream alive.
     pub(crate) async fn keep_alive(&mut self) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
-        encoder::comment(&mut encoded, "");
+        sse::write_comment(&mut encoded, "");
         self.write(encoded, false).await
     }
 
     /// Sends the time after which the client should reconnect, and ends the stream.
     pub(crate) async fn end_with_retry(mut self, after: Duration) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
-        encoder::retry(&mut encoded, u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        sse::write_retry(&mut encoded, u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         self.write(encoded, true).await
     }
 

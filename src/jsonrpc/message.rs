@@ -8,8 +8,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::id::Id;
-use super::text::{Object, Text};
+use super::Id;
+use super::{Object, Text};
 
 /// The reason why a text is not one JSON-RPC 2.0 message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use super::text::Text;
+use super::Text;
 
 /// The reason why a body must not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

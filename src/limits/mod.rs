@@ -1,31 +1,29 @@
 //! Quotas of callers and agents: request rate, concurrent calls, streams and tasks.
 //!
 //! Anonymous callers are distinguished by address. A request beyond a quota is rejected at once,
-//! but calls of a busy agent may wait (see `queue`).
-
-mod queue;
-mod usage;
+//! but calls of a busy agent may wait in its queue, first come, first served, for a limited time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, Weak};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
 
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use self::queue::AgentQueue;
-pub(crate) use self::queue::CallPermit;
-use self::usage::UsageCounters;
-pub(crate) use self::usage::{QuotaKind, QuotaPermit};
 use crate::auth::Caller;
 use crate::config;
 use crate::fault::{Abort, Fault};
 use crate::quota::{AnswerRoom, BytePermit, ByteQuota, QuotaOwner};
 use crate::sync::lock;
 use crate::tasks::TaskEntry;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, QueueMetrics};
 
 /// Live tasks by caller, then by local task number.
 type CallerTasks = HashMap<Arc<str>, HashMap<[u8; 16], CallerTask>>;
@@ -290,6 +288,179 @@ fn seconds(wait: std::time::Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
+/// Permits of one agent, and the queue for them.
+pub(crate) struct AgentQueue {
+    places: Arc<Semaphore>,
+    size: usize,
+    wait: Duration,
+    waiting: AtomicUsize,
+    metrics: QueueMetrics,
+}
+
+/// Right to make one call to an agent, until it is dropped.
+pub(crate) type CallPermit = OwnedSemaphorePermit;
+
+/// Position of a waiting call, while it lives.
+struct Waiter<'a> {
+    queue: &'a AgentQueue,
+    since: Instant,
+}
+
+impl AgentQueue {
+    /// Creates the permits for `most` concurrent calls, and the queue for them.
+    pub(crate) fn new(most: usize, settings: config::Queue, metrics: QueueMetrics) -> Self {
+        let config::Queue { size, wait } = settings;
+        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Self { places, size, wait, waiting: AtomicUsize::new(0), metrics }
+    }
+
+    /// Acquires a permit, at once or after a wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Busy`] if there is no permit and the queue is full or too slow; [`Abort::ClientGone`]
+    /// once the client `leaves`.
+    pub(crate) async fn acquire(&self, leaves: impl Future<Output = ()>) -> Result<CallPermit, Abort> {
+        const FULL: &str = "too many calls of this agent are under way";
+        // Later calls never overtake waiting ones: a free permit goes to the first waiter.
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return Ok(place);
+        }
+        let _waiting = self.join().ok_or(Fault::Busy(FULL))?;
+        let turn = pin!(tokio::time::timeout(self.wait, self.places.clone().acquire_owned()));
+        tokio::select! {
+            biased;
+            turn = turn => match turn {
+                Ok(Ok(place)) => Ok(place),
+                Ok(Err(_)) => Err(Fault::Busy(FULL).into()),
+                Err(_) => Err(Fault::Busy("no call of this agent ended in time").into()),
+            },
+            () = leaves => Err(Abort::ClientGone),
+        }
+    }
+
+    fn join(&self) -> Option<Waiter<'_>> {
+        let more = |waiting: usize| Some(waiting + 1).filter(|waiting| *waiting <= self.size);
+        self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        self.metrics.enter();
+        Some(Waiter { queue: self, since: Instant::now() })
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.queue.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.queue.metrics.leave(self.since.elapsed());
+    }
+}
+
+/// Kind of use that a quota counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum QuotaKind {
+    /// Call of a tool.
+    Call,
+    /// Request that waits for its body.
+    Body,
+    /// Open stream.
+    Stream,
+    /// Push of an agent on its way to a client.
+    Push,
+}
+
+const SHARDS: usize = 16;
+
+/// Counters by owner and kind. An entry at zero is removed.
+#[derive(Default)]
+pub(crate) struct UsageCounters {
+    shards: [Mutex<UsageShard>; SHARDS],
+    hasher: RandomState,
+}
+
+type UsageShard = HashMap<UsageKey, usize, BuildHasherDefault<PrecomputedHasher>>;
+
+/// Owner and kind with their hash, which is computed once and needed four times a call.
+#[derive(Clone, PartialEq, Eq)]
+struct UsageKey {
+    hash: u64,
+    of: (QuotaOwner, QuotaKind),
+}
+
+/// Hasher that returns the hash in a [`UsageKey`].
+#[derive(Default)]
+struct PrecomputedHasher(u64);
+
+/// Permit for one unit of a quota, until it is dropped.
+pub(crate) struct QuotaPermit {
+    key: UsageKey,
+    in_use: Arc<UsageCounters>,
+}
+
+impl UsageCounters {
+    /// Acquires a permit if fewer than `limit` are in use.
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        owner: QuotaOwner,
+        kind: QuotaKind,
+        limit: usize,
+    ) -> Option<QuotaPermit> {
+        let of = (owner, kind);
+        let key = UsageKey { hash: self.hasher.hash_one(&of), of };
+        {
+            let mut shard = self.shard(&key)?;
+            let used = shard.entry(key.clone()).or_insert(0);
+            if *used >= limit {
+                return None;
+            }
+            *used += 1;
+        }
+        Some(QuotaPermit { key, in_use: self.clone() })
+    }
+
+    /// Returns true if no permit is in use.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().unwrap().is_empty())
+    }
+
+    fn shard(&self, key: &UsageKey) -> Option<MutexGuard<'_, UsageShard>> {
+        // Neither the lowest nor the highest bits: the maps use those.
+        let at = usize::try_from((key.hash >> 32) % SHARDS as u64).ok()?;
+        Some(lock(self.shards.get(at)?))
+    }
+}
+
+impl Hash for UsageKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Hasher for PrecomputedHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Drop for QuotaPermit {
+    fn drop(&mut self) {
+        let Some(mut shard) = self.in_use.shard(&self.key) else { return };
+        if let Some(used) = shard.get_mut(&self.key) {
+            *used = used.saturating_sub(1);
+            if *used == 0 {
+                shard.remove(&self.key);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,5 +539,59 @@ mod tests {
         assert!(place.is_some() && matches!(call_of("bard").await, Err(Abort::Rejected(Fault::Busy(_)))));
         drop(place);
         assert!(call_of("bard").await.is_ok() && call_of("other").await.unwrap().is_none());
+    }
+}
+
+#[cfg(test)]
+mod queue_tests {
+    use super::*;
+    use crate::telemetry::metrics::Metrics;
+    use std::future::{pending, ready};
+    use std::task::{Context, Poll, Waker};
+
+    fn queue(size: usize, wait: Duration) -> AgentQueue {
+        AgentQueue::new(1, config::Queue { size, wait }, Metrics::new().unwrap().agent("bard").queue())
+    }
+
+    fn polled<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[tokio::test]
+    async fn they_wait_in_their_order_and_no_more_than_fit() {
+        let queue = queue(2, Duration::from_secs(600));
+        let place = queue.acquire(pending()).await.unwrap();
+        let mut first = Box::pin(queue.acquire(pending()));
+        let mut second = Box::pin(queue.acquire(pending()));
+        assert!(polled(first.as_mut()).is_pending() && polled(second.as_mut()).is_pending());
+        assert!(
+            matches!(queue.acquire(pending()).await, Err(Abort::Rejected(Fault::Busy(_)))),
+            "the line is full"
+        );
+        drop(place);
+        assert!(polled(second.as_mut()).is_pending(), "the first one comes first");
+        let place = first.await.unwrap();
+        assert!(polled(second.as_mut()).is_pending());
+        drop(place);
+        assert!(second.await.is_ok());
+        assert_eq!(queue.waiting.load(Ordering::Acquire), 0);
+    }
+
+    #[tokio::test]
+    async fn who_leaves_or_waits_too_long_gives_up_its_place() {
+        let queue = queue(1, Duration::from_millis(1));
+        let place = queue.acquire(pending()).await.unwrap();
+        assert!(matches!(queue.acquire(ready(())).await, Err(Abort::ClientGone)));
+        assert!(matches!(queue.acquire(pending()).await, Err(Abort::Rejected(Fault::Busy(_)))));
+        assert_eq!(queue.waiting.load(Ordering::Acquire), 0);
+        drop(place);
+        assert!(queue.acquire(pending()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_where_there_is_no_line() {
+        let queue = queue(0, Duration::from_secs(600));
+        let _place = queue.acquire(pending()).await.unwrap();
+        assert!(matches!(queue.acquire(pending()).await, Err(Abort::Rejected(Fault::Busy(_)))));
     }
 }

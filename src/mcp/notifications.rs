@@ -1,6 +1,6 @@
 //! Notifications to a client: progress, log messages, changed lists, changed tasks.
 //!
-//! `bridge::progress` decides when they are sent, `gateway` on which stream.
+//! `bridge::task_status` decides when they are sent, `gateway` on which stream.
 
 use serde::{Deserialize, Serialize};
 

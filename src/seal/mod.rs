@@ -9,15 +9,13 @@
 //! [`RequestState`]).
 
 mod handles;
-mod push_token;
-mod request_state;
 mod sealer;
-mod ticket;
+mod tickets;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, TaskHandle, TaskRef};
-pub use push_token::PushTicket;
-pub(crate) use push_token::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
-pub use request_state::{ElicitationTicket, RequestState, TaskKey};
 pub use sealer::{MAX_TOKEN, NoKey, Sealer, TokenPurpose};
-pub use ticket::ListKind;
-pub use ticket::{PageCursor, SessionTicket};
+pub use tickets::ListKind;
+pub use tickets::PushTicket;
+pub use tickets::{ElicitationTicket, RequestState, TaskKey};
+pub(crate) use tickets::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
+pub use tickets::{PageCursor, SessionTicket};

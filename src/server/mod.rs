@@ -5,7 +5,6 @@
 mod connection_limit;
 mod header;
 mod shutdown;
-mod stream_wrapper;
 mod upgrade;
 
 use std::any::Any;
@@ -40,8 +39,8 @@ use crate::http_edge::is_served;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
+pub(crate) use connection_limit::forward_stream_traits;
 pub(crate) use shutdown::ListenerShutdown;
-pub(crate) use stream_wrapper::forward_stream_traits;
 
 /// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
 /// connection and gain nothing.

@@ -1,18 +1,25 @@
 //! Persistence of tasks, if it is on: every task that a client holds a handle of, and the questions
 //! that were answered.
 //!
-//! Without a data directory nothing is kept and nothing costs anything. See also `store` (the disk)
-//! and `record` (the format).
+//! Without a data directory nothing is kept and nothing costs anything. On disk a task is A2A 1.0
+//! JSON, as its agent would send it; artifacts above a limit stay at the agent. See also `store`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tracing::{debug, info, warn};
 
+use super::answer_log::Stamp;
 use super::entry::TaskEntry;
-use super::record::{RestorePolicy, key_of, record_key};
+use super::entry_state::{ClientOverride, EntryState};
 use super::store::{Store, StoreProblem, StoreTable};
 use super::{EntryKey, Tasks, Timestamp};
+use crate::a2a::{read_task, task_json};
+use crate::bridge::output::AgentOutput;
+use crate::fault::AgentFailure;
 
 /// Persists tasks.
 pub struct TaskJournal {
@@ -257,6 +264,300 @@ impl TaskJournal {
     pub fn close(&self) {
         if let Some(Err(problem)) = self.store.load_full().map(|store| store.close()) {
             warn!(error = %problem, "failed to persist all tasks");
+        }
+    }
+}
+
+/// Result of a call that ended with its process, before the agent had named a task.
+const NOT_NAMED: AgentFailure = AgentFailure::Internal("it was restarted before the agent named the task");
+
+/// The treatment of rows that are restored.
+#[derive(Debug, Clone, Copy)]
+pub struct RestorePolicy {
+    /// Bytes that the artifacts of one task may have.
+    pub artifact_bytes: usize,
+    /// True if the process that made a call may still learn the name of its task.
+    pub may_be_named: bool,
+}
+
+/// Row of an entry.
+#[derive(Serialize, Deserialize)]
+struct TaskRecord {
+    agent: String,
+    local: [u8; 16],
+    /// A2A 1.0; absent while the agent has not named the task.
+    task: Option<Box<RawValue>>,
+    /// The skill of the tool that began the task.
+    #[serde(default)]
+    skill: Option<String>,
+    owners: Vec<String>,
+    created: u64,
+    changed: u64,
+    cancelled: bool,
+    /// Names in its metadata with values that had no room.
+    #[serde(default)]
+    omitted: Vec<String>,
+    /// True if the artifacts were too large to be kept.
+    shed: bool,
+    /// True if the agent has lost the task.
+    lost: bool,
+    /// Answered questions: fingerprint, digest of the answer, and true if the answer was certainly
+    /// sent.
+    turns: Vec<([u8; 16], [u8; 16], bool)>,
+    /// Questions after which the agent has shown something else, with the stamp of a lagging
+    /// `GetTask` response.
+    #[serde(default)]
+    left: Vec<([u8; 16], Option<Stamp>)>,
+}
+
+impl TaskEntry {
+    /// Returns key and value of the row. Artifacts of more than `most` bytes are left out.
+    pub(super) fn to_record(&self, most: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (record, task_id) =
+            self.visible_state(|inside| (self.record(inside, most), inside.work.task_id.clone()));
+        let key = record_key(self.agent(), task_id.as_deref(), self.local());
+        Some((key, serde_json::to_vec(&record).ok()?))
+    }
+
+    /// Ends an unnamed call: its process has ended, so no agent response can name the task any
+    /// more.
+    pub fn end_unnamed(&self, now: Timestamp) {
+        if !self.visible_state(|inside| {
+            inside.work.task_id.is_some() || inside.is_followed || inside.is_finished()
+        }) {
+            self.end(Err(NOT_NAMED), now);
+        }
+    }
+
+    fn record(&self, inside: &EntryState, most: usize) -> TaskRecord {
+        let mut shed = inside.work.artifacts_shed;
+        let task = inside.work.to_task().map(|mut task| {
+            if inside.work.artifact_bytes() > most {
+                shed = true;
+                task.artifacts.clear();
+            }
+            task_json(&task)
+        });
+        let task = task.and_then(|json| RawValue::from_string(String::from_utf8(json).ok()?).ok());
+        TaskRecord {
+            agent: self.agent().to_string(),
+            local: self.local(),
+            task,
+            skill: inside.work.skill.as_deref().map(str::to_owned),
+            owners: inside.owners().map(str::to_owned).collect(),
+            created: inside.created.unix_ms,
+            changed: inside.changed.unix_ms,
+            cancelled: inside.verdict == Some(ClientOverride::Cancelled),
+            omitted: inside.work.metadata.omitted().map(str::to_owned).collect(),
+            shed,
+            lost: inside.over == Some(Err(AgentFailure::TaskNotFound)),
+            turns: inside.turns.all().collect(),
+            left: inside.turns.left().collect(),
+        }
+    }
+
+    /// Returns the keys and the entry of a row; `None` if it is unreadable. A call that the agent has
+    /// not named is over, unless the process that made it may still learn the name.
+    pub(super) fn from_record(
+        json: &[u8],
+        policy: RestorePolicy,
+        now: Timestamp,
+    ) -> Option<(Vec<EntryKey>, Self)> {
+        let RestorePolicy { artifact_bytes, may_be_named } = policy;
+        let record: TaskRecord = serde_json::from_slice(json).ok()?;
+        let work = match &record.task {
+            None => AgentOutput::new(artifact_bytes),
+            Some(task) => {
+                AgentOutput::from_task(read_task(task.get().as_bytes()).ok()?, artifact_bytes).ok()?
+            }
+        };
+        let agent: Arc<str> = record.agent.into();
+        let named = work.task_id.as_deref().map(|id| EntryKey::Task { agent: agent.clone(), id: id.into() });
+        let keys = named.into_iter().chain([EntryKey::Local(record.local)]).collect();
+        let is_unnamed = work.task_id.is_none();
+        let entry = Self::new(agent, record.local, work, instant_from_age(record.changed, now));
+        entry.restore(|inside| {
+            inside.created = instant_from_age(record.created, now);
+            inside.work.artifacts_shed = record.shed;
+            inside.work.skill = record.skill.map(Into::into);
+            record.omitted.into_iter().for_each(|name| inside.work.metadata.omit(name));
+            inside.verdict = record.cancelled.then_some(ClientOverride::Cancelled);
+            inside.over = match () {
+                () if record.lost => Some(Err(AgentFailure::TaskNotFound)),
+                // Only the process that made the call could have learnt its name.
+                () if is_unnamed && !may_be_named => Some(Err(NOT_NAMED)),
+                () => None,
+            };
+            record.owners.iter().for_each(|owner| drop(inside.own(owner)));
+            for (turn, digest, is_sent) in record.turns {
+                inside.turns.restore(turn, digest, is_sent);
+            }
+            inside.turns.restore_left(&record.left);
+            inside.count_rounds();
+        });
+        Some((keys, entry))
+    }
+}
+
+/// Returns the key of the row of an entry.
+pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) -> Vec<u8> {
+    let mut key = agent.as_bytes().to_vec();
+    match task_id {
+        Some(id) => {
+            key.push(0);
+            key.extend_from_slice(id.as_bytes());
+        }
+        None => {
+            key.push(1);
+            key.extend_from_slice(&local);
+        }
+    }
+    key
+}
+
+/// Returns the key in the map for the key of a row; `None` if it is malformed.
+pub(super) fn key_of(key: &[u8]) -> Option<EntryKey> {
+    let at = key.iter().position(|byte| *byte < 2)?;
+    let (agent, rest) = key.split_at_checked(at)?;
+    let (kind, rest) = rest.split_first()?;
+    match kind {
+        0 => {
+            let agent = std::str::from_utf8(agent).ok()?.into();
+            Some(EntryKey::Task { agent, id: std::str::from_utf8(rest).ok()?.into() })
+        }
+        _ => rest.try_into().ok().map(EntryKey::Local),
+    }
+}
+
+/// Converts a past moment to both clocks. A moment that the clock of this process cannot represent
+/// becomes `now`.
+fn instant_from_age(unix_ms: u64, now: Timestamp) -> Timestamp {
+    let since = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
+    Timestamp {
+        instant: now.instant.checked_sub(since).unwrap_or(now.instant),
+        unix_ms: unix_ms.min(now.unix_ms),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Artifact, Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, TaskStatus};
+    use crate::tasks::AnswerClaim;
+
+    fn entry(text: &str) -> TaskEntry {
+        entry_with(text, None)
+    }
+
+    fn entry_with(text: &str, metadata: Option<Box<RawValue>>) -> TaskEntry {
+        let artifact = Artifact {
+            artifact_id: "a".into(),
+            name: None,
+            description: None,
+            parts: vec![Part::new(PartBody::Text(text.into()))],
+            extensions: Vec::new(),
+            metadata: None,
+        };
+        let status =
+            TaskStatus { state: TaskState::Completed, message: None, timestamp: Some("then".into()) };
+        let (artifacts, history) = (vec![artifact], Default::default());
+        let task =
+            Task { id: "t-1".into(), context_id: Some("c-1".into()), status, artifacts, history, metadata };
+        let mut work = AgentOutput::new(1 << 20);
+        work.apply(StreamResponse::Task(task)).unwrap();
+        TaskEntry::new("bard".into(), [7; 16], work, Timestamp::now())
+    }
+
+    fn back(entry: &TaskEntry, most: usize) -> (Vec<EntryKey>, TaskEntry) {
+        let (_, value) = entry.to_record(most).unwrap();
+        TaskEntry::from_record(
+            &value,
+            RestorePolicy { artifact_bytes: 1 << 20, may_be_named: false },
+            Timestamp::now(),
+        )
+        .unwrap()
+    }
+
+    fn text(entry: &TaskEntry) -> String {
+        entry.visible_state(|inside| {
+            let parts = inside.work.artifacts().flat_map(|artifact| artifact.parts.clone());
+            parts.map(|part| format!("{:?}", part.body)).collect()
+        })
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_under_its_keys() {
+        let written = std::sync::Arc::new(entry("a song"));
+        written.own("alice");
+        written.update(|work| work.skill = Some("sing".into()));
+        written.set_verdict(ClientOverride::Cancelled);
+        assert_eq!(written.claim_answer([1; 16], [2; 16]), AnswerClaim::Ours);
+        written.mark_answer_sent([1; 16]);
+        assert_eq!(written.claim_answer([3; 16], [4; 16]), AnswerClaim::Ours);
+        let (keys, read) = back(&written, 1 << 20);
+        assert_eq!(
+            keys,
+            [EntryKey::Task { agent: "bard".into(), id: "t-1".into() }, EntryKey::Local([7; 16])]
+        );
+        let (key, _) = written.to_record(1 << 20).unwrap();
+        assert_eq!(key_of(&key), keys.first().cloned());
+        assert_eq!(text(&read), text(&written));
+        assert!(read.is_owner("alice") && !read.is_owner("bob"));
+        assert_eq!(read.visible_state(|inside| inside.verdict), Some(ClientOverride::Cancelled));
+        // An answer that was certainly sent is never given again; an unconfirmed one can be, and
+        // another one after the agent is seen to show the question still.
+        assert_eq!(read.claim_answer([1; 16], [9; 16]), AnswerClaim::Other);
+        assert_eq!(read.claim_answer([3; 16], [9; 16]), AnswerClaim::Other);
+        let (_, again) = back(&written, 1 << 20);
+        assert_eq!(again.claim_answer([3; 16], [4; 16]), AnswerClaim::Ours);
+        read.resolve_unconfirmed(Some(Fingerprint::from_bytes([3; 16])));
+        assert_eq!(read.claim_answer([3; 16], [9; 16]), AnswerClaim::Ours);
+    }
+
+    #[test]
+    fn large_artifacts_stay_at_the_agent() {
+        let (_, read) = back(&entry(&"x".repeat(5000)), 4096);
+        assert_eq!(text(&read), "");
+        assert!(read.visible_state(|inside| inside.work.artifacts_shed && inside.is_finished()));
+    }
+
+    #[test]
+    fn metadata_never_takes_the_place_of_artifacts() {
+        let large = "x".repeat(3 << 20);
+        let json = format!(r#"{{"urn:a":1,"urn:b":"{large}","plain":"{large}"}}"#);
+        let written = entry_with("a song", RawValue::from_string(json).ok());
+        let (_, value) = written.to_record(4096).unwrap();
+        assert!(value.len() < 4096);
+        let (_, read) = back(&written, 4096);
+        assert_eq!(text(&read), text(&written));
+        read.visible_state(|inside| {
+            let metadata = &inside.work.metadata;
+            assert!(!inside.work.artifacts_shed);
+            assert_eq!(metadata.members().map(|(name, _)| name).collect::<Vec<_>>(), ["urn:a"]);
+            assert_eq!(metadata.omitted().collect::<Vec<_>>(), ["urn:b"]);
+        });
+    }
+
+    #[test]
+    fn a_call_that_was_not_named_is_over_after_a_restart_and_a_lost_task_stays_lost() {
+        let unnamed = TaskEntry::new("bard".into(), [7; 16], AgentOutput::new(100), Timestamp::now());
+        let (keys, read) = back(&unnamed, 100);
+        assert_eq!(keys, [EntryKey::Local([7; 16])]);
+        assert_eq!(key_of(&unnamed.to_record(100).unwrap().0), Some(EntryKey::Local([7; 16])));
+        assert!(read.visible_state(EntryState::is_finished));
+        let lost = entry("x");
+        lost.end(Err(AgentFailure::TaskNotFound), Timestamp::now());
+        assert_eq!(
+            back(&lost, 1 << 20).1.visible_state(|inside| inside.over.clone()),
+            Some(Err(AgentFailure::TaskNotFound))
+        );
+    }
+
+    #[test]
+    fn no_row_panics() {
+        let policy = RestorePolicy { artifact_bytes: 100, may_be_named: false };
+        for json in ["", "{}", "null", "[1]", r#"{"agent":7}"#] {
+            assert!(TaskEntry::from_record(json.as_bytes(), policy, Timestamp::now()).is_none(), "{json}");
         }
     }
 }

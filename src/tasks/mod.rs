@@ -14,8 +14,6 @@ mod entry;
 mod entry_state;
 mod journal;
 mod map;
-mod owner_index;
-mod record;
 pub mod seal_key_file;
 mod shard;
 #[cfg(test)]
@@ -30,9 +28,9 @@ use std::time::{Duration, Instant};
 pub use answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
 pub use entry::{CancelGuard, FollowGuard, TaskEntry, WatchGuard};
 pub use entry_state::{ClientOverride, EntryState, TaskPhase};
+pub use journal::RestorePolicy;
 pub use journal::TaskJournal;
 pub use map::Tasks;
-pub use record::RestorePolicy;
 
 use crate::seal::AgentTaskId;
 

@@ -8,7 +8,6 @@
 //! TLS client (see `transport`).
 
 mod acceptor;
-mod expiring_stream;
 mod listener;
 mod reload;
 

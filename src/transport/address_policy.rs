@@ -2,7 +2,7 @@
 //! before a connection is opened.
 //!
 //! The owner of a name decides where it leads, at each resolution anew. So the address is checked,
-//! at the moment at which it is connected to, and no other address is used. See `agents::interface`
+//! at the moment at which it is connected to, and no other address is used. See `agents::resolved`
 //! for permission to send the gateway's credentials, and [`Host`](crate::config::Host) for odd
 //! spellings of addresses.
 

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::tool_plan::ToolPlan;
+use super::response_mode::ToolPlan;
 use crate::a2a::{AgentCard, AgentSkill};
 
 /// The agents with known cards, ready to be searched.

@@ -10,9 +10,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::super::arguments::strict_validator;
-use super::super::builtin_tool::{BuiltinToolSpec, argument};
 use super::super::resource_uri::agent_uri;
 use super::super::resource_view::Reachability;
+use super::super::task_tools::{BuiltinToolSpec, argument};
 use super::{AgentMatch, AgentQuery, MAX_QUERY_BYTES, SkillProfile};
 use crate::a2a::clean_line;
 use crate::mcp::Version;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use mcp_a2a_gateway::a2a::{AgentError, Dialect};
 use mcp_a2a_gateway::bridge::output::{AgentOutput, OutputState};
-use mcp_a2a_gateway::bridge::progress::ProgressNotifier;
+use mcp_a2a_gateway::bridge::task_status::ProgressNotifier;
 use mcp_a2a_gateway::bridge::tool_result::{ResultContext, TaskTools, result};
 use mcp_a2a_gateway::jsonrpc::Id;
 use mcp_a2a_gateway::mcp::content::ResourceLinks;

@@ -3,7 +3,7 @@
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use mcp_a2a_gateway::sse::{Decoder, Event, encoder};
+use mcp_a2a_gateway::sse::{self, Decoder, Event};
 
 fuzz::program!(stream);
 
@@ -18,7 +18,7 @@ fn stream(bytes: &[u8]) {
     assert_eq!(whole, read(stream.chunks(1)), "cutting changed the events");
     for event in whole.0 {
         let mut written = Vec::new();
-        encoder::event(&mut written, &event.data);
+        sse::write_event(&mut written, &event.data);
         let line: Vec<u8> =
             event.data.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
         assert_eq!(read([written.as_slice()]), (vec![Event { name: None, data: line }], false));

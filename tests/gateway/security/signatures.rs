@@ -2,7 +2,7 @@
 //! operator's report of any other.
 //!
 //! Signed here, by a key of the test's. Out of scope: cards that official SDKs signed (see
-//! `agents::card_signature`), each form and algorithm.
+//! `agents::card_fetch`), each form and algorithm.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
