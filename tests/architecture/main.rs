@@ -215,6 +215,9 @@ const NO_MODULE_NAMES: &[&str] =
 /// are the point at which it is questioned.
 const MAX_LINES: usize = 800;
 const INLINE_TESTS: &str = "#[cfg(test)]\nmod tests {";
+/// Lines of code of a file that is worth opening by itself; a smaller one needs two other files that
+/// use it.
+const MIN_LINES: usize = 60;
 /// In two parts, so that this file does not accuse itself.
 const MACHINE_PATHS: &[(&str, &str)] = &[("/t", "mp/"), ("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/")];
 
@@ -307,6 +310,58 @@ fn names_and_comments_keep_the_language() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// A file that is small and that one other file alone uses is a part of that file.
+#[test]
+fn small_files_are_used_by_two_others() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = blank(text.split(INLINE_TESTS).next().unwrap_or_default());
+        (path, code)
+    };
+    let files: Vec<(PathBuf, String)> = rust_files(&root.join("src")).into_iter().map(read).collect();
+    let lonely: Vec<String> = files
+        .iter()
+        .filter(|(path, code)| is_small(path, code) && users(path, code, &files) < 2)
+        .map(|(path, _)| path.strip_prefix(root).unwrap().display().to_string())
+        .collect();
+    assert!(lonely.is_empty(), "merge each into the file that uses it: {lonely:?}");
+}
+
+/// Returns true for a file of few lines of code that is not the root of a folder or of a crate.
+fn is_small(path: &Path, code: &str) -> bool {
+    let is_root = ["mod.rs", "lib.rs", "main.rs"].iter().any(|name| path.ends_with(name));
+    !is_root && code.lines().filter(|line| !line.trim().is_empty()).count() < MIN_LINES
+}
+
+/// Returns how many other files name a public item of this file, re-exports not counted.
+fn users(path: &Path, code: &str, files: &[(PathBuf, String)]) -> usize {
+    let items = public_items(code);
+    let uses = |code: &str| {
+        let body: String = code.split_inclusive(';').filter(|part| !is_reexport(part)).collect();
+        tokens(&body).iter().any(|token| items.iter().any(|item| item == token.text))
+    };
+    files.iter().filter(|(other, code)| other != path && uses(code)).count()
+}
+
+/// Returns the names of the items that a file declares for others: types, and free functions.
+fn public_items(code: &str) -> Vec<String> {
+    const KINDS: &[&str] = &["struct", "enum", "trait", "type", "const", "static", "fn", "mod"];
+    let public = code.lines().filter(|line| line.starts_with("pub"));
+    let name = |line: &str| {
+        let words = tokens(line);
+        let at = words.iter().rposition(|word| KINDS.contains(&word.text))?;
+        words.get(at + 1).map(|word| word.text.to_owned())
+    };
+    public.filter_map(name).collect()
+}
+
+fn is_reexport(statement: &str) -> bool {
+    let last = statement.rsplit(['}', '{']).next().unwrap_or_default();
+    let whole = if statement.trim_end().ends_with("};") { statement } else { last };
+    whole.trim_start().starts_with("pub") && whole.contains(" use ")
+}
+
 /// Every way in which this file breaks the plan.
 fn check(name: &str, text: &str) -> Vec<String> {
     let code = blank(text);
@@ -397,6 +452,22 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort();
     files
+}
+
+#[test]
+fn users_of_small_file_are_counted() {
+    let small = "pub(crate) struct Pause(u8);\npub fn wait() {}\nfn own() {}";
+    assert_eq!(public_items(small), ["Pause", "wait"]);
+    let file = |name: &str, code: &str| (PathBuf::from(name), code.to_owned());
+    let files = [
+        file("a/small.rs", small),
+        file("a/mod.rs", "mod small;\npub(crate) use small::{Pause, wait};"),
+        file("a/one.rs", "use super::Pause;\nfn own() {}"),
+        file("a/other.rs", "fn f() { super::wait() }"),
+        file("b.rs", "fn own() {}"),
+    ];
+    assert_eq!(users(Path::new("a/small.rs"), small, &files), 2);
+    assert!(is_small(Path::new("a/small.rs"), small) && !is_small(Path::new("a/mod.rs"), small));
 }
 
 #[test]
