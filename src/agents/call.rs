@@ -14,8 +14,8 @@ use tracing::warn;
 
 use super::drive::DetachableCall;
 use super::locate::{LocatedTask, cancel_task, find_task, get_task, set_webhook, wait_for};
-use super::request::{AgentOperation, AgentRequest, CallLimits, FollowUpMessage, KnownQuestions};
 use super::resolved::{ResolvedAgent, current};
+use super::rpc::{AgentOperation, AgentRequest, CallLimits, FollowUpMessage, KnownQuestions};
 use super::rpc::{BodyKind, by_status, first_refusal, post, refusal, subscribe, whole};
 use super::stream::{CallOutput, EventStream, StreamEnd, TaskTracker};
 use crate::a2a::{Message, StreamResponse, Task, TaskState, fingerprint, uuid};
@@ -193,10 +193,12 @@ impl AgentCall {
                 warn!(from, to, error = why, "agent rejected the version of its card, trying another");
                 let call = self.at(other.clone());
                 (message.task_id, message.context_id) = (task, context);
+                // Remembered at once: the next call may begin before this one has ended.
+                self.known.is_wrong.store(true, Ordering::Release);
                 let said = Box::pin(call.send_once(&mut message, track)).await;
-                // Remembered, unless the agent rejected this version also.
-                let is_wrong = !matches!(said, Err(AgentFailure::VersionNotSupported(_)));
-                self.known.is_wrong.store(is_wrong, Ordering::Release);
+                if matches!(said, Err(AgentFailure::VersionNotSupported(_))) {
+                    self.known.is_wrong.store(false, Ordering::Release);
+                }
                 said
             }
             (result, _) => result,

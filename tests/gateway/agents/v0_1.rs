@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::kit::quiz::{again, asked_by_form, called, first, keyed, reply};
 use crate::kit::scene::{Scene, TOOL, complaint, task_of, words};
 use crate::support::payload::{v0_1, v0_3};
-use crate::support::{Card, Reply, Request, ScriptedAgent, TestGateway};
+use crate::support::{Card, Reply, Request, ScriptedAgent, Signal, TestGateway};
 
 const SEND: &str = "tasks/send";
 const STREAM: &str = "tasks/sendSubscribe";
@@ -283,6 +283,33 @@ async fn careless_later_card_costs_no_call() {
     assert_eq!(scene.agent.calls(STREAM).len(), 1, "it is remembered");
     let later = scene.agent.calls("message/stream")[0].message();
     assert_eq!((later.get("taskId"), later.get("contextId")), (None, None), "the agent makes its own");
+}
+
+/// The second call begins while the stream of the first is still open.
+#[tokio::test]
+async fn rejected_version_is_remembered_at_once() {
+    let bare = Card::v0_1().skill_with(json!({ "id": "sing", "name": "sing" }));
+    let scene = Scene::of(bare, "", "").await;
+    scene.agent.on(STREAM, |_| Reply::error(-32601, "Method not found"));
+    let go = Signal::new();
+    let wait = go.clone();
+    scene.agent.on("message/stream", move |request| match request.message()["parts"][0]["text"].as_str() {
+        Some("first") => {
+            let stream = Reply::stream().event(v0_3::task("t", "c", "working"));
+            stream.wait(&wait).event(v0_3::completed("t", "c", "one"))
+        }
+        _ => Reply::events([v0_3::completed("u", "c", "two")]),
+    });
+    let first = scene.said("first");
+    let second = async {
+        scene.agent.wait_for_call("message/stream").await;
+        let second = scene.said("second").await;
+        go.fire();
+        second
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!((words(&first), words(&second)), ("one", "two"));
+    assert_eq!(scene.agent.calls(STREAM).len(), 1);
 }
 
 #[tokio::test]
