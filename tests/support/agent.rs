@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
@@ -206,8 +206,21 @@ impl ScriptedAgent {
     pub async fn stop(mut self) -> SocketAddr {
         self.shared.stop.fire();
         in_time("the agent to stop", &mut self.server).await.expect("the agent did not panic");
+        reserve(self.address);
         self.address
     }
+}
+
+/// Keeps the port of a stopped agent from every other socket of the machine until the test program
+/// ends: bound but not listening, so that connections are refused, and another agent can listen
+/// there.
+fn reserve(address: SocketAddr) {
+    let socket = TcpSocket::new_v4().and_then(|socket| {
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    });
+    std::mem::forget(socket.expect("the port of an agent that has stopped is free"));
 }
 
 impl Drop for ScriptedAgent {

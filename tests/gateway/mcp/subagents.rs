@@ -97,9 +97,9 @@ async fn handle_starts_answers_and_awaits_task() {
     let sent = caller.call("subagent_send", json!({ "taskId": task, "text": "blue" })).await;
     assert_eq!(sent["structuredContent"]["ok"], true, "{sent}");
     // By a method of its own while a stream of the task is open.
-    let log = scene.agent.log();
-    let messages = [log.calls("SendStreamingMessage"), log.calls("SendMessage")].concat();
-    let said = messages[1].message();
+    let messages =
+        || ["SendStreamingMessage", "SendMessage"].map(|method| scene.agent.calls(method)).concat();
+    let said = messages()[1].message();
     assert_eq!((&said["taskId"], &said["contextId"]), (&json!(RAW_TASK), &json!(RAW_CONTEXT)));
     assert_eq!(said["parts"], json!([{ "text": "blue" }]));
 
@@ -115,7 +115,7 @@ async fn handle_starts_answers_and_awaits_task() {
 
     let late = caller.told("subagent_send", json!({ "taskId": task, "text": "red" })).await;
     assert!(complaint(&late).contains("has ended"), "{late}");
-    assert_eq!(scene.agent.calls("SendStreamingMessage").len(), 2, "nothing more was said");
+    assert_eq!(messages().len(), 2, "nothing more was said");
 }
 
 #[tokio::test]
