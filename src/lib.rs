@@ -1,18 +1,57 @@
-//! The gateway between MCP clients and A2A agents.
+//! A gateway between MCP clients and A2A agents, as a library.
 //!
-//! The translation core (`jsonrpc`, `sse`, `mcp`, `a2a`, `fault`, `seal`, `bridge`) is pure: no
-//! I/O, no clock, no randomness. It builds with `--no-default-features`, so the compiler proves it.
-//! All code that touches the network is behind the default feature `gateway`.
+//! MCP clients of any revision call the skills of A2A agents of any version as tools, follow their
+//! tasks and answer their questions. The binary `mcp-a2a-gateway` is this library with a command
+//! line ([`cli`]). A program with a Pingora proxy of its own embeds a [`Gateway`](gateway::Gateway):
+//! it passes each request on first, and serves those that the gateway does not handle.
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use mcp_a2a_gateway::gateway::{Gateway, Handled};
+//! use mcp_a2a_gateway::{config, tls};
+//! use pingora::proxy::Session;
+//! use pingora::server::Server;
+//! use pingora::services::background::background_service;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Every problem of the file at once, each with line and remedy.
+//! let settings = config::load(Path::new("gateway.yaml"))?;
+//! tls::install_provider();
+//! let (gateway, background) = Gateway::new(settings)?;
+//!
+//! let mut server = Server::new(None)?;
+//! server.bootstrap();
+//! // Cards and tasks: without this service the gateway knows no agents.
+//! server.add_service(background_service("gateway", background));
+//! # Ok(())
+//! # }
+//!
+//! // In the `request_filter` of the program's proxy:
+//! async fn filter(gateway: &Gateway, http: &mut Session) -> bool {
+//!     gateway.handle(http).await == Handled::Served
+//! }
+//! ```
+//!
+//! `examples/embed.rs` is a whole program. The public interface is [`gateway`], [`config`], [`cli`],
+//! [`tls::install_provider`] and the translation core below; the feature `testing` makes further
+//! modules public for the tests of this repository.
+//!
+//! # The translation core
+//!
+//! [`jsonrpc`], [`sse`], [`mcp`], [`a2a`], [`fault`], [`seal`] and [`bridge`] are pure: no I/O, no
+//! clock, no randomness. They build with `--no-default-features`, so the compiler proves it. All
+//! code that touches the network is behind the default feature `gateway`.
 //!
 //! # The journey of one request
 //!
 //! 1. `server` accepts the connection (Pingora: TLS, HTTP/1.1 and HTTP/2) and passes the request to
-//!    `gateway`, which checks `Host` and `Origin`, then reads the body under a limit and a
-//!    deadline.
+//!    [`gateway`], which selects the server for its path. `http_edge` checks `Host` and `Origin`, and
+//!    reads the body under a limit and a deadline; `access` authenticates the caller.
 //! 2. [`jsonrpc`] and [`mcp::classify`] determine its kind and era, and check that headers and body
 //!    agree.
-//! 3. Most methods are answered from the [`bridge::catalogue`]. A `tools/call` becomes an agent
-//!    action ([`bridge::arguments`], [`bridge::agent_action`]).
+//! 3. `mcp_server` answers most methods from the [`bridge::catalogue`]. A `tools/call` becomes, in
+//!    `calls`, an agent action ([`bridge::arguments`], [`bridge::agent_action`]).
 //! 4. `agents` runs it through `transport`: one detachable call, which sends the message once and
 //!    reads events until the agent has reported a final state.
 //! 5. The events are collected in [`bridge::output`] and sent as progress while they arrive; at the
@@ -27,6 +66,8 @@
 //! 8. Watchers read a task from the map; a push of the agent, or a stream that broke off, only
 //!    makes `follow` refresh the task.
 
+// The feature `testing` makes modules public for the tests and benches of this repository.
+#![cfg_attr(not(feature = "testing"), allow(unreachable_pub, reason = "public for tests alone"))]
 #![cfg_attr(
     not(feature = "gateway"),
     allow(
@@ -50,11 +91,15 @@ mod a2a_server;
 mod access;
 #[cfg(feature = "gateway")]
 mod admin;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod agents;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod agents;
 #[cfg(feature = "gateway")]
 mod alarm;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod auth;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod auth;
 #[cfg(feature = "gateway")]
 mod backoff;
@@ -70,7 +115,9 @@ mod demo;
 mod discovery;
 #[cfg(feature = "gateway")]
 mod file_watcher;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod follow;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod follow;
 #[cfg(feature = "gateway")]
 pub mod gateway;
@@ -82,7 +129,9 @@ mod limits;
 mod mcp_server;
 #[cfg(feature = "gateway")]
 mod push_receiver;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod quota;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod quota;
 #[cfg(feature = "gateway")]
 mod server;
@@ -90,11 +139,17 @@ mod server;
 mod sessions;
 #[cfg(feature = "gateway")]
 mod sync;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod tasks;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod tasks;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod telemetry;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod telemetry;
 #[cfg(feature = "gateway")]
 pub mod tls;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod transport;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod transport;

@@ -44,7 +44,7 @@ const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/age
 
 /// A card that was fetched.
 #[derive(Debug)]
-pub struct FetchedCard {
+pub(super) struct FetchedCard {
     /// The card; `None` if it is still the one that the validator belongs to.
     pub card: Option<AgentCard>,
     /// The validator for the next fetch.

@@ -24,7 +24,6 @@ mod stream;
 pub use agent::{Agent, DeclaredExtension, EndpointState};
 pub use call::start;
 pub use card_fetch::CardFetchError;
-pub use card_fetch::FetchedCard;
 pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
 pub use forward::{ForwardRequest, ForwardedResponse, forward};

@@ -164,6 +164,7 @@ impl ClientCertificate {
 
     /// Returns its subject in the form of RFC 4514, such as `CN=orders,O=Example`. No two subjects
     /// have the same text.
+    #[cfg(test)]
     pub fn subject(&self) -> &str {
         &self.subject
     }

@@ -12,27 +12,27 @@
 //!
 //! Out of scope: applying the settings.
 
-mod agent;
-mod auth;
-mod calls;
+pub mod agent;
+pub mod auth;
+pub mod calls;
 pub(crate) mod certificate;
-mod credentials;
+pub mod credentials;
 mod deserializer;
 mod documentation;
-mod endpoints;
+pub mod endpoints;
 mod forms;
 mod host;
-mod listener;
+pub mod listener;
 mod manifest;
-mod mcp;
-mod outbound;
-mod pem;
-mod problem;
-mod reference;
+pub mod mcp;
+pub mod outbound;
+pub mod pem;
+pub mod problem;
+pub mod reference;
 mod resolve;
-mod rules;
+pub mod rules;
 mod section;
-mod settings;
+pub mod settings;
 mod spanned;
 mod units;
 mod yaml;

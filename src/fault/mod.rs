@@ -1,5 +1,5 @@
 //! The rejections of a request before an agent is contacted, with the party to blame and the text
-//! for the client; and [`Abort`], the end of a request before its result.
+//! for the client; and `Abort`, the end of a request before its result.
 //!
 //! One table turns a fault into HTTP status, JSON-RPC code and public text, by era
 //! (`docs/spec/mcp.md §4`). Out of scope: failures at an agent; a model can act on them, so each is

@@ -371,8 +371,13 @@ impl Gateway {
         record.finish(http, &self.dispatcher.no_agent);
     }
 
+    /// Returns the metrics in the text format of Prometheus, version 0.0.4.
+    pub fn render_metrics(&self) -> Vec<u8> {
+        self.metrics().render()
+    }
+
     /// Returns the metrics, with the present number of tasks.
-    pub fn metrics(&self) -> &Arc<Metrics> {
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         let metrics = &self.dispatcher.metrics;
         self.succession.count_tasks(metrics);
         metrics.holds(self.dispatcher.discovery.limits.bytes().used());

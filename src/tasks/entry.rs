@@ -490,6 +490,7 @@ impl WatchGuard {
     }
 
     /// Ends watching at `now`. A guard that is dropped instead reads the clock.
+    #[cfg(test)]
     pub fn end(mut self, now: Instant) {
         self.ended = Some(now);
     }
@@ -536,6 +537,7 @@ impl FollowGuard {
     }
 
     /// Returns the followed entry.
+    #[cfg(test)]
     pub fn entry(&self) -> &Arc<TaskEntry> {
         &self.entry
     }

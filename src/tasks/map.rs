@@ -221,6 +221,7 @@ impl Tasks {
     }
 
     /// Returns true if there are no entries.
+    #[cfg(any(test, feature = "testing"))]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -25,7 +25,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
+#[cfg(test)]
+use answer_log::AnswersTooLarge;
+pub use answer_log::{AnswerClaim, AnswerRefusal, PartialAnswers};
 pub use entry::{CancelGuard, FollowGuard, TaskEntry, WatchGuard};
 pub use entry_state::{ClientOverride, EntryState, TaskPhase};
 pub use journal::RestorePolicy;

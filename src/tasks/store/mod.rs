@@ -285,6 +285,7 @@ impl Store {
     }
 
     /// Returns the number of transactions that were written.
+    #[cfg(any(test, feature = "testing"))]
     pub fn commits(&self) -> u64 {
         self.shared.commits.load(Ordering::Relaxed)
     }
@@ -300,6 +301,7 @@ impl Store {
     }
 
     /// Returns the number of bytes that wait, or are in flight to the disk.
+    #[cfg(any(test, feature = "testing"))]
     pub fn waiting(&self) -> usize {
         self.shared.queue.bytes()
     }

@@ -148,6 +148,7 @@ impl WriteQueue {
     }
 
     /// Returns the cost of waiting changes and of those being written.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn bytes(&self) -> usize {
         let waiting = lock(&self.waiting);
         waiting.bytes.saturating_add(waiting.under_way)
