@@ -32,7 +32,7 @@ pub(crate) struct AdminApp {
 
 /// The pages of the admin listener.
 struct AdminPages {
-    bridge: Gateway,
+    gateway: Gateway,
     hosts: Vec<String>,
     listeners: Vec<SocketAddr>,
     accepts: AtomicBool,
@@ -42,12 +42,13 @@ impl AdminApp {
     /// Returns the application for a gateway that is served at `listeners`. Answers requests for
     /// one of these `hosts` that are complete `within` this time.
     pub(crate) fn new(
-        bridge: &Gateway,
+        gateway: &Gateway,
         hosts: Vec<String>,
         listeners: Vec<SocketAddr>,
         within: Duration,
     ) -> Self {
-        let pages = AdminPages { bridge: bridge.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
+        let pages =
+            AdminPages { gateway: gateway.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
         Self { pages: Arc::new(pages), within }
     }
 }
@@ -75,7 +76,7 @@ impl ServeHttp for AdminPages {
         let path = request.uri.path();
         // Free on every listener: load balancers use any name.
         if path != "/healthz" && check_host(request, &self.hosts).is_err() {
-            self.bridge.metrics().refused(Refusal::Host);
+            self.gateway.metrics().refused(Refusal::Host);
             let remedy =
                 b"this Host is not served here; the operator can list it under admin.allowed_hosts\n";
             return answer(StatusCode::FORBIDDEN, TEXT, remedy.to_vec());
@@ -84,11 +85,11 @@ impl ServeHttp for AdminPages {
             return answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, b"only GET\n".to_vec());
         }
         match path {
-            "/healthz" => answer(StatusCode::OK, JSON, self.bridge.health().into_bytes()),
-            "/agents" => answer(StatusCode::OK, JSON, self.bridge.agents().into_bytes()),
-            "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4", self.bridge.metrics().render()),
-            "/readyz" if self.bridge.is_ready() && self.accepts().await => {
-                answer(StatusCode::OK, JSON, ready(&self.bridge.degraded()))
+            "/healthz" => answer(StatusCode::OK, JSON, self.gateway.health().into_bytes()),
+            "/agents" => answer(StatusCode::OK, JSON, self.gateway.agents().into_bytes()),
+            "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4", self.gateway.render_metrics()),
+            "/readyz" if self.gateway.is_ready() && self.accepts().await => {
+                answer(StatusCode::OK, JSON, ready(&self.gateway.degraded()))
             }
             "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, JSON, br#"{"ready":false}"#.to_vec()),
             _ => answer(

@@ -61,8 +61,8 @@ pub(super) fn run(port: Option<u16>, agent_port: Option<u16>) -> ExitCode {
     start_log(&settings);
     match prepare(settings, false) {
         Ok(ready) => {
-            let bridge = ready.bridge.clone();
-            std::thread::spawn(move || announce(&bridge, address, admin.map(|admin| admin.address), &card));
+            let gateway = ready.gateway.clone();
+            std::thread::spawn(move || announce(&gateway, address, admin.map(|admin| admin.address), &card));
             ready.run()
         }
         Err(problem) => failed(&problem.to_string()),
@@ -119,9 +119,9 @@ fn free(port: Option<u16>) -> std::io::Result<SocketAddr> {
 }
 
 /// Prints instructions once the gateway can be used.
-fn announce(bridge: &Gateway, address: SocketAddr, admin: Option<SocketAddr>, card: &str) {
+fn announce(gateway: &Gateway, address: SocketAddr, admin: Option<SocketAddr>, card: &str) {
     let until = Instant::now() + STARTS_WITHIN;
-    while !(bridge.is_ready() && TcpStream::connect(address).is_ok()) {
+    while !(gateway.is_ready() && TcpStream::connect(address).is_ok()) {
         if Instant::now() > until {
             return print_error("the demo did not start in time");
         }

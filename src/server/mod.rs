@@ -79,7 +79,7 @@ pub(crate) enum StartError {
 pub(crate) struct PreparedServer {
     server: Server,
     /// The gateway that serves requests.
-    pub(crate) bridge: Gateway,
+    pub(crate) gateway: Gateway,
     shutdown: Shutdown,
     upgrade: UpgradeCoordinator,
     listeners: ListenerShutdown,
@@ -111,15 +111,15 @@ pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedSe
     }
     // The process that hands over still owns the data directory.
     let make = if takes_over { Gateway::with_store_handover } else { Gateway::new };
-    let (bridge, background) = make(settings.clone())?;
+    let (gateway, background) = make(settings.clone())?;
     if takes_over {
-        bridge.expect_predecessor();
+        gateway.expect_predecessor();
     }
     let listeners = ListenerShutdown::new();
     settings.listeners.iter().for_each(warn_if_unauthenticated);
-    let served = ServedGateway { bridge: &bridge, end: &listeners };
+    let served = ServedGateway { gateway: &gateway, end: &listeners };
     let (mut services, terminated) = add_listeners(&mut server, &settings, served, descriptors)?;
-    server.add_service(background_service("bridge", background));
+    server.add_service(background_service("gateway", background));
     let mut watch = background_service("certificates", CertificateReloader::new(terminated, hangups));
     watch.threads = Some(1);
     server.add_service(watch);
@@ -128,22 +128,22 @@ pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedSe
         services.push(server.add_service(service));
     }
     if takes_over {
-        let takeover = SocketTakeover { bridge: bridge.clone(), upgrade: sockets.clone() };
+        let takeover = SocketTakeover { gateway: gateway.clone(), upgrade: sockets.clone() };
         let takeover = server.add_service(background_service("takeover", takeover));
         let bootstrap = server.bootstrap_as_a_service();
         bootstrap.add_dependency(takeover);
-        services.push(server.add_service(background_service("serving", Serving(bridge.clone()))));
+        services.push(server.add_service(background_service("serving", Serving(gateway.clone()))));
         services.iter().for_each(|service| service.add_dependency(&bootstrap));
     } else {
         server.bootstrap();
     }
-    Ok(PreparedServer { server, bridge, shutdown: settings.shutdown, upgrade: sockets, listeners })
+    Ok(PreparedServer { server, gateway, shutdown: settings.shutdown, upgrade: sockets, listeners })
 }
 
 /// The gateway behind the services of the process, and the end of their listeners.
 #[derive(Clone, Copy)]
 struct ServedGateway<'a> {
-    bridge: &'a Gateway,
+    gateway: &'a Gateway,
     end: &'a ListenerShutdown,
 }
 
@@ -157,7 +157,7 @@ fn add_listeners(
     served: ServedGateway<'_>,
     descriptors: FileDescriptorBudget,
 ) -> Result<ListenerServices, StartError> {
-    let ServedGateway { bridge, end } = served;
+    let ServedGateway { gateway, end } = served;
     let limits = ConnectionLimits {
         all: settings.limits.connections,
         of_address: settings.limits.address_connections,
@@ -168,12 +168,12 @@ fn add_listeners(
     for listener in settings.listeners.clone() {
         let (address, socket, tls) =
             (listener.address, socket(&listener, settings.limits.write_stall), listener.tls.clone());
-        let app = service(server, settings, end, ListenerProxy { bridge: bridge.clone(), listener });
+        let app = service(server, settings, end, ListenerProxy { gateway: gateway.clone(), listener });
         let Some(tls) = tls else {
             services.push(server.add_service(listening(app, served, limits, socket)));
             continue;
         };
-        let endpoint = TlsListener::new(address, tls, &bridge.metrics().tls, settings.limits.auth_failures)
+        let endpoint = TlsListener::new(address, tls, &gateway.metrics().tls, settings.limits.auth_failures)
             .map_err(|problem| StartError::Tls(address, problem))?;
         terminated.push(endpoint.clone());
         let within = settings.limits.header_read;
@@ -203,7 +203,7 @@ fn listening<A>(
     limits: ConnectionLimits,
     socket: ListenerConfig,
 ) -> YieldingService<ConnectionLimit<A>> {
-    let (metrics, end) = (served.bridge.metrics().clone(), served.end);
+    let (metrics, end) = (served.gateway.metrics().clone(), served.end);
     let mut service =
         Service::new("gateway".to_owned(), ConnectionLimit::new(app, limits, metrics, end.quiet()));
     service.add_listener(socket);
@@ -218,12 +218,12 @@ fn admin_service(
     addresses: Vec<SocketAddr>,
     within: Duration,
 ) -> YieldingService<ConnectionLimit<AdminApp>> {
-    let ServedGateway { bridge, end } = served;
+    let ServedGateway { gateway, end } = served;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
-    let app = AdminApp::new(bridge, admin.allowed_hosts, addresses, within);
+    let app = AdminApp::new(gateway, admin.allowed_hosts, addresses, within);
     let mut service = Service::new(
         "admin".to_owned(),
-        ConnectionLimit::new(app, limits, bridge.metrics().clone(), end.quiet()),
+        ConnectionLimit::new(app, limits, gateway.metrics().clone(), end.quiet()),
     );
     service.threads = Some(1);
     service.add_tcp(&admin.address.to_string());
@@ -242,7 +242,7 @@ fn service(
     let limits = &settings.limits;
     let mut h2 = default_h2_options();
     h2.max_concurrent_streams(100).max_header_list_size(u32::try_from(limits.header).unwrap_or(u32::MAX));
-    let limit = Arc::new(HeaderLimit::new(limits.header, gateway.bridge.metrics().clone()));
+    let limit = Arc::new(HeaderLimit::new(limits.header, gateway.gateway.metrics().clone()));
     let mut proxy = http_proxy(&server.configuration, gateway);
     proxy.server_options = Some(options);
     proxy.h2_options = Some(h2);
@@ -258,9 +258,10 @@ fn service(
 impl PreparedServer {
     /// Runs until a signal ends the process, and then until requests under way are done.
     pub(crate) fn run(self) -> ! {
-        let Self { server, bridge, shutdown, upgrade, listeners } = self;
-        server
-            .run(RunArgs { shutdown_signal: Box::new(DrainSignal { bridge, shutdown, upgrade, listeners }) });
+        let Self { server, gateway, shutdown, upgrade, listeners } = self;
+        server.run(RunArgs {
+            shutdown_signal: Box::new(DrainSignal { gateway, shutdown, upgrade, listeners }),
+        });
         end_process(0)
     }
 }
@@ -343,7 +344,7 @@ fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
 
 /// The proxy of one listener: the gateway serves every request, or it is not found.
 struct ListenerProxy {
-    bridge: Gateway,
+    gateway: Gateway,
     listener: Listener,
 }
 
@@ -379,9 +380,9 @@ impl ProxyHttp for ListenerProxy {
         _: &mut Option<Box<ConnectionMarker>>,
     ) -> pingora::Result<bool> {
         let served = is_served(http.req_header().uri.path(), self.listener.serve);
-        if !served || self.bridge.handle_with(http, &self.listener.require).await == Handled::NotHandled {
+        if !served || self.gateway.handle_with(http, &self.listener.require).await == Handled::NotHandled {
             // Boxed: a rare case must not make every request larger.
-            Box::pin(self.bridge.not_found(http)).await;
+            Box::pin(self.gateway.not_found(http)).await;
         }
         if http.get_keepalive().is_some() {
             // Without end: `HeaderTimeout` ends it.

@@ -49,7 +49,7 @@ pub(super) fn survive_file_size_limit() {
 /// Waits for signals on behalf of a gateway.
 pub(super) struct DrainSignal {
     /// The gateway that is drained.
-    pub(super) bridge: Gateway,
+    pub(super) gateway: Gateway,
     /// The minimum time between signal and end, because load balancers have to notice, and the
     /// maximum.
     pub(super) shutdown: Shutdown,
@@ -77,16 +77,16 @@ impl ShutdownSignalWatch for DrainSignal {
         loop {
             let offer = async {
                 quit.recv().await;
-                self.upgrade.accept_successor(&self.bridge).await
+                self.upgrade.accept_successor(&self.gateway).await
             };
             tokio::select! {
                 _ = ending.interrupt.recv() => return ShutdownSignal::FastShutdown,
                 _ = ending.terminate.recv() => return self.end(ending).await,
                 offered = offer => match offered {
                     Ok(serves) => {
-                        info!(running = self.bridge.running(), "handing over sockets, draining calls");
+                        info!(running = self.gateway.running(), "handing over sockets, draining calls");
                         let until = Instant::now() + HANDOVER + self.whole();
-                        tokio::spawn(retire(self.bridge.clone(), self.listeners.clone(), serves));
+                        tokio::spawn(retire(self.gateway.clone(), self.listeners.clone(), serves));
                         self.finish(ending, HANDOVER, until);
                         return ShutdownSignal::GracefulUpgrade;
                     }
@@ -100,7 +100,7 @@ impl ShutdownSignalWatch for DrainSignal {
 impl DrainSignal {
     /// Starts the wait for the end of the process (see [`finish`]).
     fn finish(&self, ending: EndSignals, first: Duration, until: Instant) {
-        tokio::spawn(finish(self.bridge.clone(), self.listeners.clone(), ending, first, until));
+        tokio::spawn(finish(self.gateway.clone(), self.listeners.clone(), ending, first, until));
     }
 
     /// Returns the maximum time between the signal and the end of the process.
@@ -111,9 +111,9 @@ impl DrainSignal {
     /// Accepts connections during the grace. Then Pingora closes the listeners, and the process
     /// ends as soon as nothing runs any more, when its time is over, or on a second signal.
     async fn end(&self, mut ending: EndSignals) -> ShutdownSignal {
-        info!(running = self.bridge.running(), "received end signal, draining calls");
+        info!(running = self.gateway.running(), "received end signal, draining calls");
         let until = Instant::now() + self.whole();
-        self.bridge.close();
+        self.gateway.close();
         tokio::select! {
             () = ending.again() => return ShutdownSignal::FastShutdown,
             () = tokio::time::sleep(self.shutdown.grace) => {}
@@ -136,7 +136,7 @@ impl EndSignals {
 /// Accepts no more connections once the successor does: so one of the two accepts at each time, and
 /// none is refused. Streams that never end by themselves are ended then, and reconnect to the
 /// successor.
-async fn retire(bridge: Gateway, listeners: ListenerShutdown, serves: Option<Serves>) {
+async fn retire(gateway: Gateway, listeners: ListenerShutdown, serves: Option<Serves>) {
     let begun = Instant::now();
     if let Some(mut serves) = serves {
         match tokio::time::timeout(HANDOVER, serves.wait_for(|serves| *serves)).await {
@@ -147,12 +147,12 @@ async fn retire(bridge: Gateway, listeners: ListenerShutdown, serves: Option<Ser
             Ok(Err(_)) | Err(_) => warn!("successor did not report that it accepts connections"),
         }
     }
-    bridge.close_after(HANDOVER.saturating_sub(begun.elapsed()));
+    gateway.close_after(HANDOVER.saturating_sub(begun.elapsed()));
 }
 
 /// Ends the process after `first` as soon as nothing runs any more, at `until`, or on a signal.
 async fn finish(
-    bridge: Gateway,
+    gateway: Gateway,
     listeners: ListenerShutdown,
     mut ending: EndSignals,
     first: Duration,
@@ -165,15 +165,15 @@ async fn finish(
         let mut quiet = 0;
         while quiet < 2 && Instant::now() < until {
             tokio::time::sleep(POLL_INTERVAL).await;
-            quiet = if bridge.running() == 0 && !listeners.has_fresh() { quiet + 1 } else { 0 };
+            quiet = if gateway.running() == 0 && !listeners.has_fresh() { quiet + 1 } else { 0 };
         }
     };
     tokio::select! {
         () = ending.again() => {}
         () = done => {}
     }
-    info!(running = bridge.running(), requests = bridge.requests(), "ending");
-    bridge.keep_all();
+    info!(running = gateway.running(), requests = gateway.requests(), "ending");
+    gateway.keep_all();
     end_process(0)
 }
 

@@ -113,7 +113,7 @@ pub(super) struct UpgradeCoordinator {
 /// Takes the sockets over. Listeners of the successor start after it.
 pub(super) struct SocketTakeover {
     /// The gateway, which becomes ready meanwhile.
-    pub(super) bridge: Gateway,
+    pub(super) gateway: Gateway,
     /// The directory in which the processes meet.
     pub(super) upgrade: UpgradeCoordinator,
 }
@@ -122,7 +122,7 @@ pub(super) struct SocketTakeover {
 impl BackgroundService for SocketTakeover {
     async fn start_with_ready_notifier(&self, _: ShutdownWatch, notifier: ServiceReadyNotifier) {
         let ready = async {
-            while !self.bridge.is_ready() {
+            while !self.gateway.is_ready() {
                 sleep(POLL_INTERVAL).await;
             }
         };
@@ -137,10 +137,10 @@ impl BackgroundService for SocketTakeover {
                 end_process(1);
             }
         };
-        let bridge = self.bridge.clone();
-        let learnt = tokio::spawn(async move { bridge.follow_predecessor(stream).await });
+        let gateway = self.gateway.clone();
+        let learnt = tokio::spawn(async move { gateway.follow_predecessor(stream).await });
         let opened = async {
-            while !self.bridge.has_store() {
+            while !self.gateway.has_store() {
                 sleep(POLL_INTERVAL).await;
             }
         };
@@ -250,7 +250,7 @@ impl UpgradeCoordinator {
     /// # Errors
     ///
     /// [`UpgradeProblem`] is the reason for which the sockets stay here.
-    pub(super) async fn accept_successor(&self, bridge: &Gateway) -> Result<Option<Serves>, UpgradeProblem> {
+    pub(super) async fn accept_successor(&self, gateway: &Gateway) -> Result<Option<Serves>, UpgradeProblem> {
         let mut stream = self.find_successor().await?;
         check_peer(&stream)?;
         let report = timeout(ANSWER, line(&mut stream)).await.ok().flatten();
@@ -262,7 +262,7 @@ impl UpgradeCoordinator {
             return Err(UpgradeProblem::OtherAddresses(*left));
         }
         let serves = if addresses.split(' ').any(|word| word == LEARNS) {
-            Some(hand_over_store(stream, bridge).await?)
+            Some(hand_over_store(stream, gateway).await?)
         } else {
             let accepted = timeout(ANSWER, stream.write_all(ACCEPTED)).await;
             accepted.ok().and_then(Result::ok).ok_or(UpgradeProblem::NotReady)?;
@@ -305,8 +305,8 @@ impl UpgradeCoordinator {
 
 /// Releases the data directory, accepts the successor, and sends it from then on the changes to
 /// persist.
-async fn hand_over_store(stream: UnixStream, bridge: &Gateway) -> Result<Serves, UpgradeProblem> {
-    let giver = bridge.clone();
+async fn hand_over_store(stream: UnixStream, gateway: &Gateway) -> Result<Serves, UpgradeProblem> {
+    let giver = gateway.clone();
     let pass = move || {
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
@@ -318,7 +318,7 @@ async fn hand_over_store(stream: UnixStream, bridge: &Gateway) -> Result<Serves,
         Ok(Ok(serves)) => Ok(serves),
         failed => {
             warn!(error = ?failed, "failed to hand over to successor");
-            bridge.resume_store().await;
+            gateway.resume_store().await;
             Err(UpgradeProblem::NotReady)
         }
     }
