@@ -36,7 +36,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start an embedded A2A agent and the gateway before it, and say how to call it.
+    /// Start an embedded A2A agent and the gateway before it, and print how to call it.
     Demo {
         /// Port of the gateway on 127.0.0.1; without it 8080, or any free one if that is taken.
         #[arg(long)]
@@ -53,7 +53,7 @@ enum Command {
         /// The configuration file (YAML or JSON).
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Take over the sockets of a running gateway, which was told to end by SIGQUIT.
+        /// Take over the sockets of a running gateway, which hands them over on SIGQUIT.
         #[arg(long)]
         upgrade: bool,
     },
@@ -74,7 +74,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Fetch the card of each agent and show what becomes of it.
+    /// Fetch the card of each agent and show its tools, endpoints and problems.
     Agents {
         /// The configuration file (YAML or JSON).
         #[arg(long, value_name = "FILE")]

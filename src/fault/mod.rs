@@ -426,6 +426,185 @@ mod tests {
         assert_eq!(Fault::TasksFull.on_wire(Era::Modern).status, StatusCode::SERVICE_UNAVAILABLE);
     }
 
+    /// The page before the table of rejected requests.
+    const ERRORS_HEAD: &str = r#"# Errors
+
+Generated from the source by `UPDATE=1 cargo test --lib reference`; not to be edited.
+
+## Rejected requests
+
+The body is a JSON-RPC error. Legacy clients lose errors that are not HTTP 2xx, so theirs are 200 where the request itself was
+sound. A status and a code before "modern" are those of legacy clients. A 401 and a 403 for scopes carry `WWW-Authenticate`, a 429
+and a 503 `Retry-After`. Clients of A2A get -32001 for `unknown_task`, HTTP 200 for errors of the body, and the rest as legacy
+clients.
+
+Wrong arguments of a tool, and handles that are unknown or altered, are tool results with `isError: true` (HTTP 200), so that a model
+can correct itself: `Invalid arguments: /days: 99 is greater than the maximum of 14; "city" is a required property.`
+
+| `fault` in the access log | HTTP | Code | Meaning | Text |
+|---|---|---|---|---|
+"#;
+
+    /// The page before the table of failures.
+    const FAILURES_HEAD: &str = r#"
+## Failures at an agent
+
+Always a tool result with `isError: true`, so that a model can act on it: `Agent "weather" did not complete the call: … .` If the agent
+had named a task, the result adds its last known state and the handle.
+
+| `fault` in the access log | Meaning | Text |
+|---|---|---|
+"#;
+
+    /// A value of every variant, in the order of their declaration.
+    fn every_fault() -> Vec<Fault> {
+        let text = || "…".to_owned();
+        vec![
+            Fault::ParseError(text()),
+            Fault::InvalidRequest(text()),
+            Fault::UnknownMethod(text()),
+            Fault::InvalidParams(text()),
+            Fault::InvalidRequestMeta(text()),
+            Fault::HeaderMismatch(text()),
+            Fault::UnsupportedVersion(text()),
+            Fault::NoSuchTool(text()),
+            Fault::MissingCapability(ClientCapabilities::FORM),
+            Fault::TaskRequired(text()),
+            Fault::TaskNotSupported(text()),
+            Fault::UnknownTask,
+            Fault::TaskTerminated,
+            Fault::TasksFull,
+            Fault::InvalidRequestState,
+            Fault::NoSuchResource(text()),
+            Fault::SessionRequired,
+            Fault::SessionNotFound,
+            Fault::BadQuery(text()),
+            Fault::NoSuchPath,
+            Fault::MethodNotAllowed("…"),
+            Fault::UnsupportedMediaType,
+            Fault::UnsupportedContentEncoding,
+            Fault::BodyTooLarge(1),
+            Fault::HeaderTooLarge(1),
+            Fault::BodyTimeout,
+            Fault::BodyIncomplete,
+            Fault::HostRefused(text()),
+            Fault::OriginRefused(text()),
+            Fault::Unauthenticated(text()),
+            Fault::DuplicateCredentials(text()),
+            Fault::InsufficientScope(text()),
+            Fault::Forbidden,
+            Fault::AuthUnavailable,
+            Fault::CertificateNoLongerValid,
+            Fault::Misdirected,
+            Fault::RateLimited(1),
+            Fault::QuotaExceeded("…"),
+            Fault::CallerBytes,
+            Fault::Bytes,
+            Fault::BodyInPieces,
+            Fault::Busy("…"),
+            Fault::AgentUnavailable,
+            Fault::Ending,
+            Fault::Internal,
+        ]
+    }
+
+    fn every_failure() -> Vec<AgentFailure> {
+        let text = || "…".to_owned();
+        vec![
+            AgentFailure::Unreachable("…"),
+            AgentFailure::BreakerOpen(1),
+            AgentFailure::CardUnavailable(text()),
+            AgentFailure::CardInvalid(text()),
+            AgentFailure::Timeout("…"),
+            AgentFailure::ConnectionLost("…"),
+            AgentFailure::Unauthorized(401),
+            AgentFailure::TokenUnavailable("…"),
+            AgentFailure::TokenExchangeFailed("…"),
+            AgentFailure::HttpStatus(500),
+            AgentFailure::Rejected(text()),
+            AgentFailure::VersionNotSupported(text()),
+            AgentFailure::TaskNotFound,
+            AgentFailure::UnsafeId,
+            AgentFailure::ProtocolViolation(text()),
+            AgentFailure::LimitExceeded(1, "…"),
+            AgentFailure::CallerBytes,
+            AgentFailure::Bytes,
+            AgentFailure::Internal("…"),
+        ]
+    }
+
+    /// The variants of an enum in a source file, each with its comment and its text.
+    fn variants(source: &str, name: &str) -> Vec<(String, String, String)> {
+        let (_, body) = source.split_once(&format!("pub enum {name} {{\n")).unwrap();
+        let (body, _) = body.split_once("\n}\n").unwrap();
+        let (mut found, mut comment, mut text) = (Vec::new(), String::new(), String::new());
+        for line in body.lines().map(str::trim) {
+            if let Some(more) = line.strip_prefix("///") {
+                comment += more;
+            } else if let Some(variant) =
+                line.strip_suffix(',').filter(|line| line.starts_with(char::is_uppercase))
+            {
+                let variant = variant.split('(').next().unwrap().to_owned();
+                let text = std::mem::take(&mut text).replace("\\ ", "").replace(" )]", "");
+                let text =
+                    text.trim_start_matches("#[error(").trim_end_matches(")]").trim().trim_matches('"');
+                let text =
+                    text.replace("{0}", "…").replace("{0:?}", "…").replace("{1}", "…").replace('|', "\\|");
+                let comment = std::mem::take(&mut comment);
+                // The content of a variant is of no use to a reader of the page.
+                let meaning = comment.split(" Holds ").next().unwrap_or_default().trim().to_owned();
+                found.push((variant, meaning, text));
+            } else {
+                text = format!("{text} {line}").trim().to_owned();
+            }
+        }
+        found
+    }
+
+    /// The page of the errors, from the declarations and what each becomes on the wire.
+    fn errors_reference() -> String {
+        let mut page = ERRORS_HEAD.to_owned();
+        let declared = variants(include_str!("mod.rs"), "Fault");
+        let faults = every_fault();
+        assert_eq!(declared.len(), faults.len(), "the list of faults is not complete");
+        for (fault, (variant, meaning, text)) in faults.iter().zip(declared) {
+            assert!(
+                format!("{fault:?}").starts_with(&variant),
+                "{fault:?} stands where {variant} is declared"
+            );
+            let (legacy, modern) = (fault.on_wire(Era::Legacy), fault.on_wire(Era::Modern));
+            let both = |legacy: String, modern: String| {
+                if legacy == modern { legacy } else { format!("{legacy}; modern {modern}") }
+            };
+            let status = both(legacy.status.as_u16().to_string(), modern.status.as_u16().to_string());
+            let code = both(legacy.code.to_string(), modern.code.to_string());
+            page += &format!("| `{}` | {status} | {code} | {meaning} | {text} |\n", fault.word());
+        }
+        page += FAILURES_HEAD;
+        let declared = variants(include_str!("trouble.rs"), "AgentFailure");
+        let failures = every_failure();
+        assert_eq!(declared.len(), failures.len(), "the list of failures is not complete");
+        for (failure, (variant, meaning, text)) in failures.iter().zip(declared) {
+            assert!(
+                format!("{failure:?}").starts_with(&variant),
+                "{failure:?} stands where {variant} is declared"
+            );
+            page += &format!("| `{}` | {meaning} | … {text}. |\n", failure.label());
+        }
+        page
+    }
+
+    #[test]
+    fn reference_of_errors_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/errors.md");
+        let generated = errors_reference();
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &generated).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == generated, "regenerate it: UPDATE=1 cargo test --lib reference");
+    }
+
     #[test]
     fn an_unsupported_version_says_which_are() {
         let data = Fault::UnsupportedVersion("v9".into()).data().unwrap();

@@ -14,6 +14,10 @@ macro_rules! labels {
             #[allow(dead_code, reason = "only some sets are resolved before they are counted")]
             pub(crate) const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
+            /// Their comments, in the same order; for the reference of the metrics.
+            #[cfg(test)]
+            pub(crate) const COMMENTS: [&str; Self::ALL.len()] = [$(concat!($(stringify!($doc)),+)),+];
+
             /// Returns the text of the label.
             #[must_use]
             pub(crate) const fn label(self) -> &'static str {

@@ -248,7 +248,11 @@ const MAX_WAITING_BYTES: usize = 1024 * 1024;
 /// Lines that were dropped, by all buffers of the process.
 static DROPPED_LINES: LazyLock<Option<IntCounter>> = LazyLock::new(|| {
     let name = "mcp_a2a_gateway_log_lines_dropped_total";
-    IntCounter::new(name, "Log lines dropped because their reader did not read.").ok()
+    IntCounter::new(
+        name,
+        "Log lines dropped because the reader of standard error did not read; of the whole process.",
+    )
+    .ok()
 });
 
 /// Returns the counter of dropped lines, which is one for the process, as the log is.

@@ -44,21 +44,27 @@ enum MetricName {
 impl MetricName {
     fn opts(self) -> Opts {
         let (name, help) = match self {
-            Self::Requests => ("requests_total", "Requests that are over, by method, agent and outcome."),
+            Self::Requests => ("requests_total", "Requests that have ended, by method, agent and outcome."),
             Self::Duration => {
                 ("request_duration_seconds", "Time of a request, spent in the gateway or at the agent.")
             }
             Self::OpenStreams => ("open_streams", "Event streams open to clients."),
-            Self::Events => ("events_translated_total", "Events of agents' streams that were translated."),
-            Self::Background => ("background_exchanges", "Exchanges with agents whose client has left."),
-            Self::AgentUp => {
-                ("agent_up", "Whether the agent's card could be had when it was last looked for.")
+            Self::Events => (
+                "events_translated_total",
+                "Responses and stream events of agents, translated for a waiting client.",
+            ),
+            Self::Background => {
+                ("background_exchanges", "Exchanges with agents that continue without their client.")
             }
+            Self::AgentUp => ("agent_up", "1 if the last request for the agent's card succeeded."),
             Self::CardRefreshes => ("card_refreshes_total", "Fetches of agents' cards, by outcome."),
             Self::TransportErrors => {
                 ("transport_errors_total", "Failed HTTP exchanges with agents, by kind.")
             }
-            Self::Refused => ("refused_total", "Requests refused before any agent was asked, by reason."),
+            Self::Refused => (
+                "refused_total",
+                "Requests refused before an agent was contacted, by reason; caller_bytes and bytes also count responses of agents.",
+            ),
             Self::Pushes => ("pushes_total", "Push notifications of agents, by outcome."),
             Self::Panics => ("panics_total", "Panics caught. Each is a bug of the gateway."),
         };
@@ -137,7 +143,10 @@ impl Metrics {
             )?,
             held_bytes: register(
                 &registry,
-                IntGauge::with_opts(opts("held_bytes", "Bytes that requests and answers hold."))?,
+                IntGauge::with_opts(opts(
+                    "held_bytes",
+                    "Bytes that requests and responses hold; at most limits.bytes.",
+                ))?,
             )?,
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
@@ -316,6 +325,8 @@ pub(super) fn register<C: Collector + Clone + 'static>(
     metric: C,
 ) -> Result<C, prometheus::Error> {
     registry.register(Box::new(metric.clone()))?;
+    #[cfg(test)]
+    tests::record(&metric);
     Ok(metric)
 }
 
@@ -357,30 +368,37 @@ impl TaskMetrics {
         let counter = |name, help| register(registry, IntCounter::with_opts(opts(name, help))?);
         let counters =
             |name, help, label| register(registry, IntCounterVec::new(opts(name, help), &[label])?);
-        let asked = counters("questions_total", "Questions of agents, put to clients, by form.", "form")?;
+        let asked = counters(
+            "questions_total",
+            "Questions of agents sent to clients, by form, except those that clients read with tasks/get.",
+            "form",
+        )?;
         Ok(Self {
-            tasks: gauge("tasks", "Tasks in the map.")?,
-            bytes: gauge("task_bytes", "About how many bytes the tasks in the map take.")?,
-            polled: gauge("polled_tasks", "Tasks that are polled in turn.")?,
+            tasks: gauge("tasks", "Tasks in the map; at most tasks.max.")?,
+            bytes: gauge("task_bytes", "Approximate size of the tasks in the map; at most tasks.max_bytes.")?,
+            polled: gauge(
+                "polled_tasks",
+                "Tasks that are polled in turn, because streams are at background.max or because the agent pushes.",
+            )?,
             evicted: counter(
                 "tasks_evicted_total",
-                "Tasks that left the map before their time, to make room.",
+                "Tasks evicted from the map before their time; their handles work while the agent knows them.",
             )?,
             store_failures: counter(
                 "task_store_failures_total",
-                "Times that tasks could not be written to tasks.data_dir.",
+                "Failed writes of tasks to tasks.data_dir; they are repeated every 5 s.",
             )?,
             store_failing: gauge("task_store_failing", "1 while tasks cannot be written to tasks.data_dir.")?,
             asked: Asked::ALL.map(|form| asked.with_label_values(&[form.label()])),
-            answers: counter("answers_total", "Answers of users, passed on to agents.")?,
+            answers: counter("answers_total", "Answers of users forwarded to agents.")?,
             reattachments: counters(
                 "reattachments_total",
-                "Streams of tasks that broke off, so that the agent was asked how the task stands.",
+                "Streams of tasks that broke, so that the agent was asked for the state of the task.",
                 "agent",
             )?,
             stalled: counters(
                 "tasks_stalled_total",
-                "Tasks whose agent ended the stream and not the task, and that did not change for streams.stalled_after.",
+                "Tasks that did not change for streams.stalled_after after their agent ended the stream and not the task.",
                 "agent",
             )?,
         })
@@ -456,22 +474,25 @@ impl LoadBalancerMetrics {
     fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let labels = &["agent", "endpoint"];
         let counters = |name, help| register(registry, IntCounterVec::new(opts(name, help), labels)?);
-        let waits = opts("queue_wait_seconds", "Time that a call waited for its agent, whatever came of it.");
+        let waits = opts("queue_wait_seconds", "Time that a call waited in the queue of its agent.");
         Ok(Self {
             up: register(
                 registry,
-                IntGaugeVec::new(opts("endpoint_up", "0 while an endpoint is left alone."), labels)?,
+                IntGaugeVec::new(opts("endpoint_up", "0 while the breaker of an endpoint is open."), labels)?,
             )?,
             requests: counters("endpoint_requests_total", "Requests to an endpoint.")?,
-            failures: counters("endpoint_failures_total", "Requests that count against an endpoint.")?,
-            ejections: counters(
-                "endpoint_ejections_total",
-                "Times that an endpoint began to be left alone.",
+            failures: counters(
+                "endpoint_failures_total",
+                "Requests that count as a failure of an endpoint.",
             )?,
-            probes: counters("endpoint_probes_total", "Requests that showed whether an endpoint is back.")?,
+            ejections: counters("endpoint_ejections_total", "Times that the breaker of an endpoint opened.")?,
+            probes: counters(
+                "endpoint_probes_total",
+                "Requests that probed an endpoint with an open breaker.",
+            )?,
             queued: register(
                 registry,
-                IntGaugeVec::new(opts("queued_calls", "Calls that wait for an agent."), &["agent"])?,
+                IntGaugeVec::new(opts("queued_calls", "Calls in the queue of an agent."), &["agent"])?,
             )?,
             waits: register(
                 registry,
@@ -536,13 +557,10 @@ impl CredentialMetrics {
         let counters =
             |name, help| register(registry, IntCounterVec::new(opts(name, help), &["agent", "outcome"])?);
         Ok(Self {
-            tokens: counters(
-                "tokens_total",
-                "Tokens for agents: fetched, not to be had, refused by the agent.",
-            )?,
+            tokens: counters("tokens_total", "Tokens for agents, by outcome.")?,
             reloads: counters(
                 "credential_reloads_total",
-                "Changes of files that hold agents' credentials, by what came of them.",
+                "Changes of files with credentials of agents, and with keys that sign cards, by outcome.",
             )?,
         })
     }
@@ -568,10 +586,7 @@ pub(crate) struct OutboundMetrics {
 
 impl OutboundMetrics {
     fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let opts = opts(
-            "outbound_refused_total",
-            "Places that the gateway was sent to and did not call, by reason.",
-        );
+        let opts = opts("outbound_refused_total", "Destinations that the address policy refused, by reason.");
         Ok(Self { refused: register(registry, IntCounterVec::new(opts, &["reason"])?)? })
     }
 
@@ -602,11 +617,11 @@ pub(crate) struct ListenerMetrics {
 
 impl TlsMetrics {
     fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let handshakes = opts("tls_handshakes_total", "TLS handshakes with clients, by how they ended.");
-        let reloads = opts("tls_reloads_total", "Certificates and lists read again, by what became of them.");
+        let handshakes = opts("tls_handshakes_total", "TLS handshakes with clients, by outcome.");
+        let reloads = opts("tls_reloads_total", "Reloads of certificates and revocation lists, by outcome.");
         let ends = opts(
             "tls_expiry_timestamp_seconds",
-            "When certificates, authorities of clients and revocation lists end.",
+            "Expiry of certificates (the first of a chain), authorities and revocation lists, in seconds since 1970.",
         );
         Ok(Self {
             handshakes: register(registry, IntCounterVec::new(handshakes, &["listener", "outcome"])?)?,
@@ -670,6 +685,76 @@ mod tests {
     fn text(metrics: &Metrics) -> String {
         String::from_utf8(metrics.render()).unwrap()
     }
+
+    thread_local! {
+        /// The rows of the reference for the metrics that this thread registered.
+        static ROWS: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+
+    /// Adds the row of a metric that is registered.
+    pub(super) fn record(metric: &impl Collector) {
+        let family = metric.collect().pop().unwrap();
+        let kind = format!("{:?}", family.get_field_type()).to_lowercase();
+        for described in metric.desc() {
+            let labels: Vec<String> =
+                described.variable_labels.iter().map(|label| format!("`{label}`")).collect();
+            let labels = if labels.is_empty() { "–".to_owned() } else { labels.join(", ") };
+            let row = format!("| `{}` | {kind} | {labels} | {} |\n", described.fq_name, described.help);
+            ROWS.with_borrow_mut(|rows| rows.push(row));
+        }
+    }
+
+    /// The section of one closed set of labels.
+    fn values<const N: usize>(heading: &str, labels: [&str; N], comments: [&str; N]) -> String {
+        let mut section = format!("\n## {heading}\n\n| Value | Meaning |\n|---|---|\n");
+        for (label, comment) in labels.into_iter().zip(comments) {
+            let comment = comment.replace("doc = r\"", "").replace("doc = \"", "").replace('"', "");
+            section += &format!("| `{label}` | {} |\n", comment.trim());
+        }
+        section
+    }
+
+    /// The page of the metrics, from their declarations.
+    fn metrics_reference() -> String {
+        ROWS.with_borrow_mut(Vec::clear);
+        let metrics = Metrics::new().unwrap();
+        drop(metrics);
+        let mut rows = ROWS.with_borrow_mut(std::mem::take);
+        let lines = dropped_lines().unwrap();
+        record(lines);
+        rows.extend(ROWS.with_borrow_mut(std::mem::take));
+        rows.sort();
+        let mut page = HEAD.to_owned() + &rows.concat();
+        page += &values("`outcome` of requests", Outcome::ALL.map(Outcome::label), Outcome::COMMENTS);
+        page += &values("`reason` of refused requests", Refusal::ALL.map(Refusal::label), Refusal::COMMENTS);
+        page += &values("`outcome` of pushes", Push::ALL.map(Push::label), Push::COMMENTS);
+        page += &values("`form` of questions", Asked::ALL.map(Asked::label), Asked::COMMENTS);
+        page += &values("`outcome` of card refreshes", Refresh::ALL.map(Refresh::label), Refresh::COMMENTS);
+        page += &values("`outcome` of tokens", Token::ALL.map(Token::label), Token::COMMENTS);
+        page += &values("`outcome` of reloads", Reload::ALL.map(Reload::label), Reload::COMMENTS);
+        page +=
+            &values("`outcome` of TLS handshakes", Handshake::ALL.map(Handshake::label), Handshake::COMMENTS);
+        page + &values("`method` of requests", Method::ALL.map(Method::label), Method::COMMENTS)
+    }
+
+    #[test]
+    fn reference_of_metrics_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/metrics.md");
+        let generated = metrics_reference();
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &generated).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == generated, "regenerate it: UPDATE=1 cargo test --lib reference");
+    }
+
+    /// The page of the metrics before its tables.
+    const HEAD: &str = "# Metrics\n\nGenerated from the source by `UPDATE=1 cargo test --lib reference`; not to be edited.\n\n\
+        The admin listener serves them at `/metrics`, in the text format of Prometheus. `agent` is a name of the configuration; \
+        `agent=\"\"` is a request\nthat no agent serves. `part` is `gateway` (time spent here) or `agent` (time spent waiting for the agent). \
+        `endpoint` is the number of an endpoint\nfrom 0, or the method that has a URL of its own. `kind` of an expiry is `certificate`, \
+        `ca` or `crl`. All labels are from closed sets, so that no peer\ncan create a series.\n\n\
+        | Name | Type | Labels | Meaning |\n|---|---|---|---|\n";
 
     #[test]
     fn what_is_counted_is_rendered() {
