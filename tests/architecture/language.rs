@@ -117,7 +117,7 @@ fn percent(part: usize, whole: usize) -> f64 {
 }
 
 /// Counts the indefinite subjects and the headless clauses of one comment.
-fn offences(comment: &str) -> (usize, usize) {
+pub(super) fn offences(comment: &str) -> (usize, usize) {
     let (mut indefinite, mut headless, mut rest) = (0, 0, comment);
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut is_first = true;

@@ -1,4 +1,4 @@
-//! The configurations in the manual are run as they stand there, but for addresses.
+//! The configurations on the page about callers are run as they stand there, but for addresses.
 
 use serde_json::json;
 
@@ -7,12 +7,9 @@ use crate::kit::scene::words;
 use crate::support::payload::v1;
 use crate::support::{Card, McpClient, Reply, ScriptedAgent, TestGateway};
 
-/// The first configuration below a heading of the manual.
-pub(crate) fn configuration(heading: &str) -> String {
-    let manual = include_str!("../../../README.md");
-    let (_, section) = manual.split_once(&format!("\n## {heading}\n")).expect(heading);
-    let (_, block) = section.split_once("```yaml\n").expect("a configuration");
-    block.split_once("```").expect("its end").0.to_owned()
+/// The first configuration below a heading of the page.
+fn configuration(heading: &str) -> String {
+    super::documents::configuration("docs/how-to/authorize-callers.md", heading)
 }
 
 /// The same before this agent, at a port of its own.
@@ -27,7 +24,7 @@ async fn caller_page_lets_build_in() {
     agent.on_stream(|_| Reply::events([v1::message("sunny")]));
     let gateway = TestGateway::start(|ports| {
         let admin = format!("admin:\n  address: 127.0.0.1:{}\n", ports.admin);
-        admin + &placed("Who may call", ports.main, &agent.card_url())
+        admin + &placed("Authenticate", ports.main, &agent.card_url())
     })
     .await;
     let key = "the-key-of-the-manual-0123456789abcdef";
@@ -44,7 +41,7 @@ async fn caller_page_accepts_tokens() {
     let agent = ScriptedAgent::start(Card::v1().skill("forecast")).await;
     agent.on_stream(|_| Reply::events([v1::message("sunny")]));
     let gateway = TestGateway::start(|ports| {
-        let written = placed("Who may call", ports.main, &agent.card_url());
+        let written = placed("Authenticate", ports.main, &agent.card_url());
         let written = written.replace("https://login.example.com", &issuer.name());
         format!("admin: {{ address: 127.0.0.1:{} }}\n{written}", ports.admin)
     })
@@ -97,7 +94,7 @@ async fn rules_of_manual_hide_refused_tools() {
     let agent = ScriptedAgent::start(card).await;
     agent.on_stream(|_| Reply::events([v1::message("done")]));
     let gateway = TestGateway::start(|ports| {
-        let written = placed("What callers may do", ports.main, &agent.card_url());
+        let written = placed("Authorize", ports.main, &agent.card_url());
         format!("admin: {{ address: 127.0.0.1:{} }}\n{written}", ports.admin)
     })
     .await;
@@ -129,7 +126,7 @@ async fn rules_of_manual_hide_refused_tools() {
 async fn check_tells_permissions_of_caller() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.yaml");
-    std::fs::write(&file, configuration("Who may call")).unwrap();
+    std::fs::write(&file, configuration("Authenticate")).unwrap();
     let file = file.to_str().unwrap();
     let asked = async |more: &[&str]| {
         let arguments: Vec<&str> = ["check", "--config", file].iter().chain(more).copied().collect();

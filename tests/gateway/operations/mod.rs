@@ -4,6 +4,7 @@ mod admin;
 mod check;
 mod counted;
 mod disk_full;
+pub(crate) mod documents;
 mod drain;
 mod embedded;
 mod handover;

@@ -101,7 +101,7 @@ async fn demo_prints_working_lines() {
     assert!(watched.contains("liftoff"), "{watched}");
 }
 
-/// The second step of the README: the shipped example in front of the demo agent.
+/// The shipped example in front of the demo agent.
 #[tokio::test]
 async fn weather_example_reaches_demo_agent() {
     let agent_port = free_port().to_string();

@@ -4,6 +4,6 @@ mod https;
 mod tls_certificates;
 mod tls_clients;
 mod tls_cost;
-mod tls_readme;
+mod tls_page;
 mod tls_reload;
 mod tls_weak;

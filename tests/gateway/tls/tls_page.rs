@@ -1,21 +1,14 @@
-//! The configuration on the README's page about mTLS, as it stands there but for its places.
+//! The configuration on the page about TLS, as it stands there but for its places.
 
 use std::sync::Arc;
 
 use crate::kit::tls_scene::{Connection, health, refused};
+use crate::operations::documents::configuration;
 use crate::support::certs::client_config;
 use crate::support::{Authority, TestGateway};
 
-/// The first configuration below this heading.
-fn page(heading: &str) -> &'static str {
-    let readme = include_str!("../../../README.md");
-    let (_, page) = readme.split_once(&format!("\n## {heading}\n")).expect("the page");
-    let (_, config) = page.split_once("```yaml\n").expect("a configuration");
-    config.split_once("```").expect("its end").0
-}
-
 #[tokio::test]
-async fn readme_configuration_works() {
+async fn configuration_of_page_works() {
     let ours = Authority::new("ours");
     let partners = ours.server_named(&["partners.example.com"]);
     let gateway = TestGateway::start(|ports| {
@@ -24,7 +17,7 @@ async fn readme_configuration_works() {
         partners.write(directory, "partners");
         std::fs::write(directory.join("clients-ca.pem"), ours.pem()).unwrap();
         std::fs::write(directory.join("clients.crl"), ours.crl(&[])).unwrap();
-        let written = page("mTLS termination")
+        let written = configuration("docs/how-to/mtls.md", "TLS and mTLS")
             .replace("/etc/gateway", directory.to_str().unwrap())
             .replace("0.0.0.0:8443", &format!("127.0.0.1:{}", ports.other))
             .replace("127.0.0.1:8080", &format!("127.0.0.1:{}", ports.main));

@@ -1,0 +1,157 @@
+//! The documents: links lead to something, the README is short, and the prose keeps the language.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use super::language::offences;
+
+/// Lines of the README. The book has the rest.
+const MAX_README_LINES: usize = 150;
+/// Documents that quote the words which the others avoid, or hold the texts of the program.
+const QUOTING: [&str; 2] = ["CONTRIBUTING.md", "docs/reference/errors.md"];
+
+/// Every document of the repository by its path, from the root.
+fn documents() -> BTreeMap<PathBuf, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = BTreeMap::new();
+    let mut folders = vec![PathBuf::from("docs"), PathBuf::from("examples")];
+    let mut add = |path: &Path| {
+        if path.extension().is_some_and(|extension| extension == "md") {
+            found.insert(path.to_owned(), fs::read_to_string(root.join(path)).unwrap());
+        }
+    };
+    for entry in fs::read_dir(root).unwrap().map(Result::unwrap) {
+        add(Path::new(&entry.file_name()));
+    }
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder)).unwrap().map(Result::unwrap) {
+            let path = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                folders.push(path);
+            } else {
+                add(&path);
+            }
+        }
+    }
+    found
+}
+
+/// The lines of a document without those of its code blocks.
+fn prose(text: &str) -> String {
+    let mut is_code = false;
+    let outside = |line: &&str| {
+        let fence = line.starts_with("```");
+        is_code ^= fence;
+        !is_code && !fence
+    };
+    text.lines().filter(outside).collect::<Vec<_>>().join("\n")
+}
+
+/// The anchors of the headings, as the book and code hosts make them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let slug = |heading: &str| {
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        words.chars().filter(kept).collect::<String>().replace(' ', "-")
+    };
+    headings.map(slug).collect()
+}
+
+/// The targets of the links of a text, `[words](target)`.
+fn links(text: &str) -> Vec<&str> {
+    let ends = text.match_indices("](").map(|(at, _)| &text[at + 2..]);
+    ends.filter_map(|rest| rest.split([')', ' ', '\n']).next())
+        .filter(|target| !target.contains('`'))
+        .collect()
+}
+
+/// The path without `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        if part == Component::ParentDir {
+            plain.pop();
+        } else {
+            plain.push(part);
+        }
+    }
+    plain
+}
+
+#[test]
+fn links_of_documents_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let documents = documents();
+    assert!(documents.len() > 30, "only {} documents were found", documents.len());
+    let mut problems = String::new();
+    for (path, text) in &documents {
+        for target in links(&prose(text)).into_iter().filter(|target| !target.contains("://")) {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let leads_to =
+                if file.is_empty() { path.clone() } else { plain(&path.parent().unwrap().join(file)) };
+            let has_anchor = |text: &String| anchors(&prose(text)).iter().any(|known| known == anchor);
+            let is_good = match documents.get(&leads_to) {
+                Some(text) => anchor.is_empty() || has_anchor(text),
+                None => anchor.is_empty() && root.join(&leads_to).exists(),
+            };
+            if !is_good {
+                writeln!(problems, "{}: {target}", path.display()).unwrap();
+            }
+        }
+    }
+    assert!(problems.is_empty(), "links to nothing:\n{problems}");
+}
+
+/// A row of the glossary names a type or a function that exists.
+#[test]
+fn names_of_glossary_are_in_source() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source: String =
+        super::rust_files(&root.join("src")).iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let known: std::collections::BTreeSet<&str> = source.split(|c| !is_word(c)).collect();
+    let documents = documents();
+    let terms = documents[Path::new("docs/contributing/glossary.md")].split_once("## Terms").unwrap().1;
+    let rows = terms.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Term "));
+    let names =
+        rows.filter_map(|row| row.split('|').nth(3)).flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let missing: Vec<&str> = names
+        .flat_map(|name| name.split(|c| !is_word(c)))
+        .filter(|name| !name.is_empty() && !known.contains(name) && !root.join("src").join(name).exists())
+        .filter(|name| !source.contains(&format!("mod {name}")))
+        .collect();
+    assert!(missing.is_empty(), "the source has none of {missing:?}");
+}
+
+#[test]
+fn readme_is_short() {
+    let lines = documents()[Path::new("README.md")].lines().count();
+    assert!(lines <= MAX_README_LINES, "{lines} lines are more than {MAX_README_LINES}");
+}
+
+#[test]
+fn documents_keep_the_language() {
+    let mut problems = String::new();
+    let documents = documents();
+    let quotes =
+        |path: &Path| path.starts_with("docs/spec") || QUOTING.iter().any(|other| path == Path::new(other));
+    for (path, text) in documents.iter().filter(|(path, _)| !quotes(path)) {
+        let prose = prose(text);
+        for paragraph in prose.split("\n\n") {
+            let (indefinite, headless) = offences(paragraph);
+            if indefinite + headless > 0 {
+                let begin: String = paragraph.trim().chars().take(60).collect();
+                writeln!(
+                    problems,
+                    "{}: {begin} …: {indefinite} indefinite subjects (nobody, whoever …), {headless} clauses that begin with who or what",
+                    path.display()
+                )
+                .unwrap();
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{problems}");
+}
