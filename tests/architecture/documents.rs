@@ -105,7 +105,7 @@ fn links_of_documents_lead_somewhere() {
     assert!(problems.is_empty(), "links to nothing:\n{problems}");
 }
 
-/// A row of the glossary names a type or a function that exists.
+/// A row of the glossary names a type that exists.
 #[test]
 fn names_of_glossary_are_in_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -120,8 +120,8 @@ fn names_of_glossary_are_in_source() {
         rows.filter_map(|row| row.split('|').nth(3)).flat_map(|cell| cell.split('`').skip(1).step_by(2));
     let missing: Vec<&str> = names
         .flat_map(|name| name.split(|c| !is_word(c)))
-        .filter(|name| !name.is_empty() && !known.contains(name) && !root.join("src").join(name).exists())
-        .filter(|name| !source.contains(&format!("mod {name}")))
+        // Names of files move more often than the types in them.
+        .filter(|name| name.starts_with(char::is_uppercase) && !known.contains(name))
         .collect();
     assert!(missing.is_empty(), "the source has none of {missing:?}");
 }

@@ -89,10 +89,11 @@ impl Page {
         Self { path: path.to_owned(), blocks }
     }
 
-    /// Returns the README and every page of the book, except the digests, which quote the wire.
+    /// Returns the README, every page of the book except the digests, which quote the wire, and those of
+    /// the examples.
     fn all() -> Vec<Self> {
         let mut pages = vec![Self::read("README.md")];
-        let mut folders = vec![PathBuf::from("docs")];
+        let mut folders = vec![PathBuf::from("docs"), PathBuf::from("examples")];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(Path::new(ROOT).join(&folder)).unwrap() {
                 let entry = entry.unwrap();
@@ -123,12 +124,11 @@ impl Workplace {
             fs::create_dir(place.path(name)).unwrap();
         }
         for folder in ["examples", "config"] {
-            fs::create_dir(place.path(folder)).unwrap();
+            place.copy(Path::new(folder));
             for entry in fs::read_dir(Path::new(ROOT).join(folder)).unwrap().map(Result::unwrap) {
-                if let Ok(text) = fs::read_to_string(entry.path()) {
-                    fs::write(place.path(folder).join(entry.file_name()), place.adapted(&text)).unwrap();
-                    // Configurations in pages name files beside them.
-                    fs::write(place.path("").join(entry.file_name()), text).unwrap();
+                // Configurations in pages name files beside them.
+                if entry.path().is_file() {
+                    fs::copy(entry.path(), place.path("").join(entry.file_name())).unwrap();
                 }
             }
         }
@@ -141,11 +141,26 @@ impl Workplace {
         self.folder.path().join(name)
     }
 
+    /// Copies a folder of the repository, with the ports of this place.
+    fn copy(&self, folder: &Path) {
+        fs::create_dir(self.folder.path().join(folder)).unwrap();
+        for entry in fs::read_dir(Path::new(ROOT).join(folder)).unwrap().map(Result::unwrap) {
+            let (from, path) = (entry.path(), folder.join(entry.file_name()));
+            if from.is_dir() {
+                self.copy(&path);
+            } else {
+                let to = self.folder.path().join(path);
+                fs::write(&to, self.adapted(&fs::read_to_string(&from).unwrap())).unwrap();
+                fs::set_permissions(to, fs::metadata(from).unwrap().permissions()).unwrap();
+            }
+        }
+    }
+
     /// The text with the ports and the folders of this place.
     fn adapted(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (usual, port) in &self.ports {
-            for before in [":", "--port ", "-port ", "\", "] {
+            for before in [":", "--port ", "-port ", "\", ", "127.0.0.1 "] {
                 text = text.replace(&format!("{before}{usual}"), &format!("{before}{port}"));
             }
         }
@@ -196,6 +211,7 @@ impl Workplace {
         let mut shell = Command::new("sh");
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
         shell.args(["-euc", &self.adapted(commands)]).current_dir(self.folder.path()).env("PATH", path);
+        shell.env("EMBED", embed_example());
         shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         shell
     }
@@ -271,6 +287,12 @@ impl Drop for Running {
     }
 }
 
+/// The example that mounts the gateway: cargo builds it beside the folder of the test binaries.
+fn embed_example() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().parent().unwrap().join("examples").join("embed")
+}
+
 /// Runs the commands of a page in their order, and returns each that failed.
 fn follow(page: &Page) -> String {
     let (place, mut problems, mut printed) = (Workplace::new(), String::new(), String::new());
@@ -317,10 +339,13 @@ fn commands_of_book_run() {
     }
     let pages = Page::all();
     let is_run = |block: &Block| block.language == "sh" && block.marked("not run").is_none();
+    // `cargo test` builds examples; a run of this test alone does not.
+    let is_built = |page: &&Page| !page.path.starts_with("examples/embed/") || embed_example().exists();
     let problems: Vec<String> = std::thread::scope(|scope| {
         let followed: Vec<_> = pages
             .iter()
             .filter(|page| page.blocks.iter().any(is_run))
+            .filter(is_built)
             .map(|page| scope.spawn(|| follow(page)))
             .collect();
         followed.into_iter().map(|page| page.join().unwrap()).collect()
