@@ -134,6 +134,8 @@ mod quota;
 #[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod quota;
 #[cfg(feature = "gateway")]
+mod resources;
+#[cfg(feature = "gateway")]
 mod server;
 #[cfg(feature = "gateway")]
 mod sessions;

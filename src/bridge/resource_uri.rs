@@ -1,7 +1,7 @@
 //! The URIs of the resources: agents, tasks and their artifacts, live streams, the registry.
 //!
-//! `a2a-agent://{agent}` is an agent; `a2a://…` is the rest. A task or a stream is named by its
-//! sealed handle. The content of the resources is in `resource_view`.
+//! `a2a-agent://{agent}` is an agent; `a2a://…` is the rest. `mcp://{server}/{family}/…` is another
+//! spelling of each. A task or a stream is named by its sealed handle. The content of the resources is in `resource_view`.
 
 use std::borrow::Cow;
 
@@ -24,32 +24,30 @@ const OF_TASK: &str = "a2a://task/{id}";
 const OF_ARTIFACT: &str = "a2a://task/{id}/artifacts/{artifactId}";
 const OF_STREAM: &str = "a2a://streams/{id}";
 
+const OF_TASKS: &str = "a2a://tasks/{taskId}";
+
 /// The templates for clients.
 pub(crate) const TEMPLATES: &[ResourceTemplate] = &[
-    ResourceTemplate {
-        uri_template: OF_AGENT,
-        name: "agent",
-        description: "The card of an A2A agent behind this gateway",
-        mime_type: JSON,
-    },
-    ResourceTemplate {
-        uri_template: OF_TASK,
-        name: "task",
-        description: "A task of an A2A agent: its state, messages and artifacts. The id is the taskId of a result.",
-        mime_type: JSON,
-    },
-    ResourceTemplate {
-        uri_template: OF_ARTIFACT,
-        name: "artifact",
-        description: "One artifact of a task, whole",
-        mime_type: "application/octet-stream",
-    },
-    ResourceTemplate {
-        uri_template: OF_STREAM,
-        name: "stream",
-        description: "A live stream of yours: which task it follows and how far it is",
-        mime_type: JSON,
-    },
+    ResourceTemplate::fixed(OF_AGENT, "agent", "The card of an A2A agent behind this gateway", JSON),
+    ResourceTemplate::fixed(
+        OF_TASK,
+        "task",
+        "A task of an A2A agent: its state, messages and artifacts. The id is the taskId of a result.",
+        JSON,
+    ),
+    ResourceTemplate::fixed(OF_TASKS, "tasks", "The same as a2a://task/{id}", JSON),
+    ResourceTemplate::fixed(
+        OF_ARTIFACT,
+        "artifact",
+        "One artifact of a task, whole",
+        "application/octet-stream",
+    ),
+    ResourceTemplate::fixed(
+        OF_STREAM,
+        "stream",
+        "A live stream of yours: which task it follows, and its last events",
+        JSON,
+    ),
 ];
 const JSON: &str = "application/json";
 
@@ -71,7 +69,7 @@ impl TemplateVariable {
     pub(crate) fn read(template: &str, variable: &str) -> Option<Self> {
         match (template, variable) {
             (OF_AGENT, "agent") => Some(Self::Agent),
-            (OF_TASK | OF_ARTIFACT, "id") => Some(Self::Task),
+            (OF_TASK | OF_ARTIFACT, "id") | (OF_TASKS, "taskId") => Some(Self::Task),
             (OF_ARTIFACT, "artifactId") => Some(Self::Artifact),
             (OF_STREAM, "id") => Some(Self::Stream),
             _ => None,
@@ -102,18 +100,24 @@ pub(crate) enum ResourceUri<'a> {
 }
 
 impl<'a> ResourceUri<'a> {
-    /// Reads a URI; `a2a://tasks/{id}` is accepted for `a2a://task/{id}`. `None` if it is not a URI
-    /// of the gateway.
+    /// Reads a URI, in the scheme of its family or as `mcp://{server}/{family}/{path}`;
+    /// `a2a://tasks/{id}` is accepted for `a2a://task/{id}`. `None` if it is not a URI of an agent, a
+    /// task or a stream.
     pub(crate) fn read(uri: &'a str) -> Option<Self> {
         if let Some(agent) = agent_of(uri) {
             return Some(Self::Agent(agent));
         }
-        match uri {
-            REGISTRY => return Some(Self::Registry),
-            STREAMS => return Some(Self::Streams),
+        let path = match parse_alias(uri) {
+            Some(alias) if alias.family == "a2a" => alias.path,
+            Some(_) => return None,
+            None => uri.strip_prefix(OURS)?,
+        };
+        match path {
+            "agents/registry" => return Some(Self::Registry),
+            "streams" => return Some(Self::Streams),
             _ => {}
         }
-        let (kind, rest) = uri.strip_prefix(OURS)?.split_once('/')?;
+        let (kind, rest) = path.split_once('/')?;
         match (kind, rest.split_once('/')) {
             ("task" | "tasks", None) => handle(rest).map(Self::Task),
             ("task" | "tasks", Some((task, rest))) => {
@@ -126,6 +130,24 @@ impl<'a> ResourceUri<'a> {
     }
 }
 
+/// A URI of the form `mcp://{server}/{family}/{path}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AliasUri<'a> {
+    /// The name of the server, still percent-encoded.
+    pub(crate) server: &'a str,
+    /// The family of the resource, which is the scheme of its own URI.
+    pub(crate) family: &'a str,
+    /// The rest of its own URI, after `://`.
+    pub(crate) path: &'a str,
+}
+
+/// Returns the parts of a URI of the scheme `mcp`; `None` if it has another scheme or form.
+pub(crate) fn parse_alias(uri: &str) -> Option<AliasUri<'_>> {
+    let (server, rest) = uri.strip_prefix("mcp://")?.split_once('/')?;
+    let (family, path) = rest.split_once('/')?;
+    Some(AliasUri { server, family, path })
+}
+
 /// Returns the URI of an agent.
 pub(crate) fn agent_uri(agent: &str) -> String {
     format!("{AGENT}{agent}")
@@ -133,7 +155,8 @@ pub(crate) fn agent_uri(agent: &str) -> String {
 
 /// Returns the agent that a URI names: as host, or as path after an empty host.
 pub(crate) fn agent_of(uri: &str) -> Option<&str> {
-    let rest = uri.strip_prefix(AGENT)?;
+    let alias = parse_alias(uri).filter(|alias| alias.family == "a2a-agent");
+    let rest = alias.map(|alias| alias.path).or_else(|| uri.strip_prefix(AGENT))?;
     let name = rest.strip_prefix('/').unwrap_or(rest);
     let name = name.strip_suffix('/').unwrap_or(name);
     (!name.is_empty()).then_some(name)
@@ -204,6 +227,11 @@ mod tests {
             ("a2a://task/a/artifacts/", artifact("a", "")),
             ("a2a://streams", Some(ResourceUri::Streams)),
             ("a2a://streams/s", Some(ResourceUri::Stream("s"))),
+            ("mcp://gateway/a2a/agents/registry", Some(ResourceUri::Registry)),
+            ("mcp://gateway/a2a/tasks/a", Some(ResourceUri::Task("a"))),
+            ("mcp://gateway/a2a-agent/weather", Some(ResourceUri::Agent("weather"))),
+            ("mcp://gateway/memory/data/a/b", None),
+            ("mcp://gateway/a2a", None),
             ("a2a://task/", None),
             ("a2a://task", None),
             ("a2a://task/a%20b", None),
@@ -223,13 +251,13 @@ mod tests {
     #[test]
     fn every_template_filled_in_is_a_uri() {
         for template in TEMPLATES {
-            let filled = ["{agent}", "{id}", "{artifactId}"]
+            let filled = ["{agent}", "{id}", "{taskId}", "{artifactId}"]
                 .iter()
-                .fold(template.uri_template.to_owned(), |uri, hole| uri.replace(hole, "x"));
+                .fold(template.uri_template.clone().into_owned(), |uri, hole| uri.replace(hole, "x"));
             assert!(ResourceUri::read(&filled).is_some(), "{filled}");
             let holes = template.uri_template.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
             for (hole, _) in holes {
-                assert!(TemplateVariable::read(template.uri_template, hole).is_some(), "{hole}");
+                assert!(TemplateVariable::read(&template.uri_template, hole).is_some(), "{hole}");
             }
         }
     }

@@ -282,7 +282,7 @@ pub(crate) struct AgentEntry<'a> {
 }
 
 /// The reachability of an agent at present.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Reachability {
     /// The card is known and usable.

@@ -304,18 +304,18 @@ fn any_json(description: &str) -> Value {
 }
 
 /// The description of a tool.
-pub(super) struct BuiltinToolSpec {
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
-    pub(super) description: &'static str,
-    pub(super) input: Value,
-    pub(super) output: Value,
-    pub(super) annotations: Value,
+pub(crate) struct BuiltinToolSpec {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) input: Value,
+    pub(crate) output: Value,
+    pub(crate) annotations: Value,
 }
 
 impl BuiltinToolSpec {
     /// Returns the tool as a client of this revision sees it.
-    pub(super) fn json(self, version: Version) -> Option<Box<RawValue>> {
+    pub(crate) fn json(self, version: Version) -> Option<Box<RawValue>> {
         let mut annotations = self.annotations;
         let mut tool = json!({
             "name": self.name,
@@ -344,7 +344,7 @@ fn insert(object: &mut Value, name: &str, value: Value) {
 /// # Errors
 ///
 /// The problem, in words that let a model correct itself.
-pub(super) fn argument(judge: Option<&Validator>, arguments: Option<&RawValue>) -> Result<Value, String> {
+pub(crate) fn argument(judge: Option<&Validator>, arguments: Option<&RawValue>) -> Result<Value, String> {
     let json = arguments.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
     let wrong = |error: serde_json::Error| format!("Invalid arguments: {error}.");
     let mut value: Value = serde_json::from_str(json).map_err(wrong)?;

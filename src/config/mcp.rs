@@ -1,4 +1,4 @@
-//! `mcp`, `cards` and `sessions`.
+//! `mcp`, `resources`, `cards` and `sessions`.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use super::forms::{checked_text, choice};
 use super::host::{AllowedHost, AllowedOrigin};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
+use super::settings::JsonPointer;
 use super::spanned::Spanned;
 use super::units::HumanDuration;
 
@@ -105,5 +106,33 @@ section! {
         /// is lost, and an ended session stays ended together with all older sessions of that
         /// caller.
         max_cached: usize = 10000 in 1..=10000000,
+    }
+}
+
+section! {
+    /// Resources that clients read and subscribe to. The family `a2a` is always served. Each other
+    /// family is served once its section is there, even if the section is empty (`{}`).
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Resources {
+        /// Agents, tasks and streams: `a2a-agent://…` and `a2a://…`.
+        a2a: FamilyPolicy,
+    }
+}
+
+section! {
+    /// Limits and filters of one family of resources. `rules` decide who reads a resource
+    /// (`resources`, by its URI in the scheme of the family) and who changes it (`tools`, by the
+    /// tools that write it).
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct FamilyPolicy {
+        /// Reads and subscriptions per second of each caller, and the same number at once; 0: no
+        /// limit besides `limits.caller_rate`.
+        rate: usize = 0 in 0..=1000000,
+        /// JSON pointers (RFC 6901) into the content; clients read `***` in place of the values
+        /// that they point to. A step `*` stands for every member or element.
+        redact: Vec<String> as Vec<Spanned<JsonPointer>> = [] [example ["/metadata/clientInfo"]],
+        /// Age since its last change at which a resource expires for readers. Without it resources
+        /// are readable as long as they exist.
+        max_age: Option<Duration> [example 24h],
     }
 }

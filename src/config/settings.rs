@@ -19,7 +19,7 @@ use super::forms::{checked_text, choice};
 use super::host::check_public_url;
 use super::listener::{Admin, Listener, ListenerKeys};
 use super::manifest;
-use super::mcp::{Cards, Mcp, Sessions};
+use super::mcp::{Cards, Mcp, Resources, Sessions};
 use super::outbound::Outbound;
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
@@ -60,6 +60,8 @@ section! {
         outbound: KeysOf<Outbound> => Outbound,
         /// MCP.
         mcp: KeysOf<Mcp> => Mcp,
+        /// The families of MCP resources.
+        resources: KeysOf<Resources> => Resources,
         /// Duration of calls.
         calls: KeysOf<Calls> => Calls,
         /// Refresh of agent cards.
@@ -114,6 +116,8 @@ pub struct Settings {
     pub outbound: Outbound,
     /// MCP settings of the gateway.
     pub mcp: Mcp,
+    /// The families of MCP resources.
+    pub resources: Resources,
     /// Duration of calls.
     pub calls: Calls,
     /// Refresh of agent cards.
@@ -155,6 +159,7 @@ impl Settings {
             agents,
             outbound: Outbound::default(),
             mcp: Mcp::default(),
+            resources: Resources::default(),
             calls: Calls::default(),
             cards: Cards::default(),
             sessions: Sessions::default(),
@@ -202,6 +207,7 @@ impl ConfigKeys {
             rules,
             outbound: self.outbound(context),
             mcp: self.mcp(context),
+            resources: self.resources(context),
             calls: self.calls(context),
             cards,
             sessions: self.sessions(context),

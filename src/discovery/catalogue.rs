@@ -25,9 +25,11 @@ pub(crate) struct LiveCatalogue {
 }
 
 impl LiveCatalogue {
-    /// Creates the catalogue of the cards that are known already.
-    pub(crate) fn new(directory: Arc<Directory>, settings: &Mcp) -> Self {
-        let builtin = builtin_tools(settings);
+    /// Creates the catalogue of the cards that are known already. `more` are built-in tools besides
+    /// the task tools and `find_agent`.
+    pub(crate) fn new(directory: Arc<Directory>, settings: &Mcp, more: Vec<BuiltinTool>) -> Self {
+        let mut builtin = builtin_tools(settings);
+        builtin.extend(more);
         let current = ArcSwap::from_pointee(build(&directory, &builtin));
         Self { directory, builtin, current, built: AtomicU64::new(0), changes: watch::Sender::new(0) }
     }

@@ -88,6 +88,7 @@ async fn sweep(http_client: HttpClient, dispatcher: Arc<Dispatcher>) {
         http_client.sweep(now);
         dispatcher.mcp_server.sessions.sweep();
         dispatcher.discovery.limits.sweep();
+        dispatcher.mcp_server.resources.sweep();
         dispatcher.authenticator.sweep(now);
         dispatcher.a2a_server.sweep(now);
     }

@@ -34,10 +34,11 @@ use crate::http_edge::{
 use crate::limits::Limits;
 use crate::mcp_server::{McpServer, McpSettings};
 use crate::push_receiver::{PushReceiver, register_pushes};
+use crate::resources::{A2aResources, ProviderRegistration, ResourceRegistry, builtin_tools};
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
 use crate::tasks::store::{Store, StoreProblem};
-use crate::tasks::{TaskJournal, TaskLimits, Tasks};
+use crate::tasks::{TaskJournal, TaskLimits, Tasks, Timestamp};
 use crate::telemetry::label;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
@@ -114,7 +115,11 @@ impl SharedParts {
         let authorizer = Authorizer::new(rules, directory.clone(), metadata.clone(), &settings.log);
         let body = BodyReader::new(settings.limits.body, settings.limits.body_read, limits.clone());
         Ok(Self {
-            catalogue: Arc::new(LiveCatalogue::new(directory.clone(), &settings.mcp)),
+            catalogue: Arc::new(LiveCatalogue::new(
+                directory.clone(),
+                &settings.mcp,
+                builtin_tools(&settings.resources),
+            )),
             authorizer: Arc::new(authorizer),
             body: Arc::new(body),
             drain: Arc::new(DrainState::new(settings.shutdown)),
@@ -218,6 +223,18 @@ impl SharedParts {
         }
     }
 
+    fn resources(
+        &self,
+        settings: &Settings,
+        lookup: &Arc<TaskLookup>,
+        discovery: &Arc<Discovery>,
+    ) -> ResourceRegistry {
+        let a2a =
+            A2aResources { lookup: lookup.clone(), discovery: discovery.clone(), started: Timestamp::now() };
+        let families = vec![ProviderRegistration::new(Arc::new(a2a), &settings.resources.a2a)];
+        ResourceRegistry::new(families, self.authorizer.clone(), &settings.mcp.server_name)
+    }
+
     fn a2a_server(&self, settings: &Settings, discovery: Arc<Discovery>) -> A2aServer {
         let parts = A2aDependencies {
             authorizer: self.authorizer.clone(),
@@ -286,6 +303,7 @@ impl Gateway {
             Arc::new(parts.call_engine(settings, lookup.clone(), sessions.clone(), identity.clone()));
         let mcp_server = McpServer {
             engine: engine.clone(),
+            resources: Arc::new(parts.resources(settings, &lookup, &discovery)),
             discovery: discovery.clone(),
             limits: parts.limits.clone(),
             sessions: sessions.clone(),

@@ -48,7 +48,7 @@ pub(crate) struct Limits {
     all_calls: Arc<Semaphore>,
     /// Open streams of all callers.
     all_streams: Arc<Semaphore>,
-    rate: Option<DefaultKeyedRateLimiter<QuotaOwner>>,
+    rate: CallerRate,
     calls: usize,
     streams: usize,
     tasks: usize,
@@ -60,7 +60,6 @@ pub(crate) struct Limits {
     /// Tasks of each caller; anonymous callers share one entry. Ended tasks are removed when they
     /// are counted.
     held: Arc<Mutex<CallerTasks>>,
-    clock: DefaultClock,
 }
 
 /// Limits of one agent.
@@ -98,7 +97,7 @@ impl Limits {
         Self {
             all_calls: Arc::new(Semaphore::new(limits.calls)),
             all_streams: Arc::new(Semaphore::new(limits.streams)),
-            rate: quota(limits.caller_rate, limits.caller_burst).map(RateLimiter::keyed),
+            rate: CallerRate::new(limits.caller_rate, limits.caller_burst),
             calls: limits.caller_calls,
             streams: part_of(limits.caller_streams, limits.streams),
             tasks: limits.caller_tasks,
@@ -111,7 +110,6 @@ impl Limits {
             agents: agents.collect(),
             in_use: Arc::default(),
             held: Arc::default(),
-            clock: DefaultClock::default(),
         }
     }
 
@@ -121,9 +119,7 @@ impl Limits {
     ///
     /// [`Fault::RateLimited`], with the wait.
     pub(crate) fn check_request_rate(&self, owner: &QuotaOwner) -> Result<(), Fault> {
-        let Some(rate) = &self.rate else { return Ok(()) };
-        rate.check_key(owner)
-            .map_err(|until| Fault::RateLimited(seconds(until.wait_time_from(self.clock.now()))))
+        self.rate.check(owner)
     }
 
     /// Acquires a permit of a caller's quota.
@@ -235,6 +231,36 @@ impl Limits {
             tasks.retain(|_, task| is_live(task));
             !tasks.is_empty()
         });
+        self.rate.sweep();
+    }
+}
+
+/// Request rate of each caller for one kind of request.
+pub(crate) struct CallerRate {
+    rate: Option<DefaultKeyedRateLimiter<QuotaOwner>>,
+    clock: DefaultClock,
+}
+
+impl CallerRate {
+    /// Creates a rate of so many requests per second, and `burst` at once. A rate of 0 is no limit.
+    pub(crate) fn new(per_second: usize, burst: usize) -> Self {
+        let rate = quota(per_second, burst).map(RateLimiter::keyed);
+        Self { rate, clock: DefaultClock::default() }
+    }
+
+    /// Counts a request of this caller.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::RateLimited`], with the wait.
+    pub(crate) fn check(&self, owner: &QuotaOwner) -> Result<(), Fault> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        rate.check_key(owner)
+            .map_err(|until| Fault::RateLimited(seconds(until.wait_time_from(self.clock.now()))))
+    }
+
+    /// Removes idle entries.
+    pub(crate) fn sweep(&self) {
         if let Some(rate) = &self.rate {
             rate.retain_recent();
             rate.shrink_to_fit();

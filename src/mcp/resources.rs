@@ -2,48 +2,114 @@
 //!
 //! Follows `docs/spec/mcp.md` §2.5, §2.6. `bridge::resource_uri` defines the resources.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::content::EmbeddedResource;
 
 /// One resource of a list.
-#[derive(Debug, Serialize)]
-pub(crate) struct Resource<'a> {
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Resource {
     /// The resource's URI.
     pub(crate) uri: String,
     /// The resource's name.
-    pub(crate) name: &'a str,
+    pub(crate) name: String,
+    /// The name for people, if it differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<String>,
     /// The resource's content, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) description: Option<&'a str>,
+    pub(crate) description: Option<String>,
     /// Media type.
     #[serde(rename = "mimeType")]
-    pub(crate) media_type: &'static str,
+    pub(crate) media_type: String,
+    /// The facts about the resource.
+    #[serde(rename = "_meta")]
+    pub(crate) meta: ResourceMeta,
+}
+
+/// The facts about a resource that do not belong to its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ResourceMeta {
+    /// The URI in the scheme of the family.
+    pub(crate) resource_id: String,
+    /// The family.
+    #[serde(rename = "type")]
+    pub(crate) family: &'static str,
+    /// Time of the last change, in ISO 8601.
+    pub(crate) last_modified: String,
+    /// How long a copy is good.
+    pub(crate) cache_policy: CachePolicy,
+    /// The caller's permissions: `read`, `write`, `execute`.
+    pub(crate) permissions: Vec<&'static str>,
+    /// URL of the JSON Schema of the content.
+    pub(crate) schema: String,
+}
+
+/// How long a copy of a resource is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CachePolicy {
+    /// 30 seconds.
+    Static,
+    /// Not at all: each read is current.
+    Dynamic,
+    /// Until the next notification; a client without a subscription reads again.
+    Realtime,
+}
+
+impl CachePolicy {
+    /// Returns the time for which a client may keep a copy, in milliseconds.
+    pub(crate) fn ttl_ms(self) -> u64 {
+        match self {
+            Self::Static => 30_000,
+            Self::Dynamic | Self::Realtime => 0,
+        }
+    }
 }
 
 /// The result of `resources/list`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ListResourcesResult<'a> {
-    /// One page, sorted by name.
-    pub(crate) resources: Vec<Resource<'a>>,
+pub(crate) struct ListResourcesResult {
+    /// One page, sorted by URI.
+    pub(crate) resources: Vec<Resource>,
     /// Cursor of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next_cursor: Option<String>,
 }
 
 /// One template of `resources/templates/list`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ResourceTemplate {
     /// URI template (RFC 6570).
-    pub(crate) uri_template: &'static str,
+    pub(crate) uri_template: Cow<'static, str>,
     /// The template's name.
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     /// The resources that the template leads to.
-    pub(crate) description: &'static str,
+    pub(crate) description: Cow<'static, str>,
     /// Media type of these resources.
-    pub(crate) mime_type: &'static str,
+    pub(crate) mime_type: Cow<'static, str>,
+}
+
+impl ResourceTemplate {
+    /// Returns a template of which all texts are known when the gateway is built.
+    pub(crate) const fn fixed(
+        uri_template: &'static str,
+        name: &'static str,
+        description: &'static str,
+        mime_type: &'static str,
+    ) -> Self {
+        Self {
+            uri_template: Cow::Borrowed(uri_template),
+            name: Cow::Borrowed(name),
+            description: Cow::Borrowed(description),
+            mime_type: Cow::Borrowed(mime_type),
+        }
+    }
 }
 
 /// The result of `resources/templates/list`.
@@ -51,14 +117,25 @@ pub(crate) struct ResourceTemplate {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListResourceTemplatesResult {
     /// All templates.
-    pub(crate) resource_templates: &'static [ResourceTemplate],
+    pub(crate) resource_templates: Vec<ResourceTemplate>,
 }
 
 /// The result of `resources/read`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReadResourceResult {
     /// The content; never empty.
-    pub(crate) contents: Vec<EmbeddedResource>,
+    pub(crate) contents: Vec<DescribedContents>,
+}
+
+/// One piece of the content of a resource, with the facts about the resource.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct DescribedContents {
+    /// The piece.
+    #[serde(flatten)]
+    pub(crate) content: EmbeddedResource,
+    /// The facts about the resource.
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub(crate) meta: Option<ResourceMeta>,
 }
 
 /// The result of `prompts/list`, always empty.

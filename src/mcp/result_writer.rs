@@ -26,7 +26,7 @@ use crate::jsonrpc::{Id, write_result};
 pub trait CacheableResult: Serialize {}
 impl CacheableResult for DiscoverResult<'_> {}
 impl CacheableResult for ListToolsResult<'_> {}
-impl CacheableResult for ListResourcesResult<'_> {}
+impl CacheableResult for ListResourcesResult {}
 impl CacheableResult for ListResourceTemplatesResult {}
 impl CacheableResult for ReadResourceResult {}
 impl CacheableResult for ListPromptsResult {}

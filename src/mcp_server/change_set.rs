@@ -57,12 +57,10 @@ impl SubscriptionKey {
 pub(super) enum Change {
     /// The card of an agent.
     Cards,
-    /// A card was fetched; an agent may have appeared or disappeared.
-    Fetched,
     /// The subscriptions of a session.
     Session,
-    /// The live streams of the caller's tasks.
-    Streams,
+    /// The resource with this number, which is not a task.
+    Resource(u64),
     /// The task with this number.
     Task(u64),
 }
@@ -93,6 +91,8 @@ impl Drop for WatchedTask {
 #[derive(Default)]
 pub(super) struct ChangeSet {
     targets: HashMap<u64, WatchedTask>,
+    /// Waits for changes of resources that are not tasks.
+    resources: HashMap<u64, AbortHandle>,
     last: u64,
     waiting: JoinSet<(Change, Option<watch::Receiver<u64>>)>,
 }
@@ -101,6 +101,21 @@ impl ChangeSet {
     /// Waits for changes from now on.
     pub(super) fn listen_to(&mut self, signal: Change, changes: watch::Receiver<u64>) {
         self.waiting.spawn(wait(signal, changes, Instant::now()));
+    }
+
+    /// Waits for changes of a resource that is not a task. Returns its number.
+    pub(super) fn listen_to_resource(&mut self, changes: watch::Receiver<u64>) -> u64 {
+        self.last += 1;
+        let waiting = self.waiting.spawn(wait(Change::Resource(self.last), changes, Instant::now()));
+        self.resources.insert(self.last, waiting);
+        self.last
+    }
+
+    /// Stops waiting for changes of a resource.
+    pub(super) fn forget_resource(&mut self, number: u64) {
+        if let Some(waiting) = self.resources.remove(&number) {
+            waiting.abort();
+        }
     }
 
     /// Watches a task from now on. Returns its number.
@@ -151,15 +166,20 @@ impl ChangeSet {
                                 continue;
                             }
                         },
-                        Change::Cards | Change::Fetched | Change::Session | Change::Streams => {}
+                        Change::Resource(number) => match self.resources.get_mut(&number) {
+                            Some(known) => *known = waiting,
+                            None => {
+                                waiting.abort();
+                                continue;
+                            }
+                        },
+                        Change::Cards | Change::Session => {}
                     }
                     return Some(signal);
                 }
-                // The task is no longer watched.
-                Ok((Change::Task(_), None)) | Err(_) => {}
-                Ok((Change::Cards | Change::Fetched | Change::Session | Change::Streams, None)) => {
-                    return None;
-                }
+                // The task is no longer watched, or the resource will not change any more.
+                Ok((Change::Task(_) | Change::Resource(_), None)) | Err(_) => {}
+                Ok((Change::Cards | Change::Session, None)) => return None,
             }
         }
     }

@@ -7,9 +7,7 @@
 use std::borrow::Cow;
 
 use super::McpServer;
-use super::resources::is_live;
 use crate::bridge::catalogue::ToolRef;
-use crate::bridge::resource_uri::{TEMPLATES, TemplateVariable};
 use crate::bridge::search;
 use crate::bridge::task_tools::TaskTool;
 use crate::calls::{CallRequest, ClientContext};
@@ -17,10 +15,14 @@ use crate::discovery::view;
 use crate::fault::Fault;
 use crate::jsonrpc::{Object, Text, write_result};
 use crate::mcp::lifecycle::{DiscoverResult, EmptyResult, InitializeResult, ServerCapabilities};
-use crate::mcp::resources::{CompleteResult, Completion, ListPromptsResult, ListResourceTemplatesResult};
+use crate::mcp::resources::{
+    CompleteResult, Completion, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+};
+use crate::mcp::result_writer::ResultWriter;
 use crate::mcp::tools::ListToolsResult;
 use crate::mcp::{ClientParams, Method, Version};
 use crate::quota::QuotaOwner;
+use crate::resources::{CompletionRequest, ListRequest, ReadResource, ResourceRequest};
 use crate::seal::{ListKind, PageCursor};
 use crate::sessions::{Agreed, SessionClient};
 
@@ -121,7 +123,8 @@ impl McpServer {
             Method::ToolsList => self.list_tools(request)?,
             Method::ResourcesList => self.list_resources(request)?,
             Method::ResourceTemplatesList => {
-                writer.cacheable(id, &ListResourceTemplatesResult { resource_templates: TEMPLATES })
+                let resource_templates = self.resources.templates();
+                writer.cacheable(id, &ListResourceTemplatesResult { resource_templates })
             }
             Method::ResourcesRead => Box::pin(self.read_resource(request)).await?,
             Method::PromptsList => writer.cacheable(id, &ListPromptsResult::default()),
@@ -254,6 +257,38 @@ impl McpServer {
         Ok((page, last.map(|last| self.seal_cursor(client, listing, key(last)))))
     }
 
+    /// Handles `resources/list`.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::InvalidParams`] for an unknown cursor.
+    fn list_resources(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
+        let CallRequest { client, id, params } = request;
+        let after = self.open_cursor(client, ListKind::Resources, params)?;
+        let limit = self.settings.page_size;
+        let (resources, has_more) =
+            self.resources.list(ListRequest { client, after: after.as_deref(), limit });
+        let last = resources.last().filter(|_| has_more);
+        let next_cursor = last.map(|last| self.seal_cursor(client, ListKind::Resources, &last.uri));
+        let list = ListResourcesResult { resources, next_cursor };
+        let writer = self.writer(client.era());
+        // Tasks change at any time; agents do not.
+        Ok(if client.caller.is_anonymous() { writer.cacheable(id, &list) } else { writer.live(id, &list) })
+    }
+
+    /// Handles `resources/read`.
+    ///
+    /// # Errors
+    ///
+    /// The [`Fault`] with which the request is rejected.
+    async fn read_resource(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
+        let CallRequest { client, id, params } = request;
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
+        let ReadResource { result, policy } = self.resources.read(ResourceRequest { client, uri }).await?;
+        let writer = ResultWriter { ttl_ms: policy.ttl_ms(), ..self.writer(client.era()) };
+        Ok(writer.cacheable(id, &result))
+    }
+
     /// Returns the completions of an argument.
     async fn complete(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
         let CallRequest { client, id, params } = request;
@@ -261,45 +296,14 @@ impl McpServer {
             return Err(Fault::InvalidParams("ref and argument are needed".into()));
         };
         let template = reference.uri.as_ref().map(Text::as_str).unwrap_or_default();
-        let mut all = match TemplateVariable::read(template, argument.name.as_str()) {
-            Some(TemplateVariable::Agent) => self.agent_names(client),
-            Some(TemplateVariable::Task) => self.task_handles(client, false),
-            Some(TemplateVariable::Stream) => self.task_handles(client, true),
-            Some(TemplateVariable::Artifact) => self.artifact_ids(client, params.filled("id")).await?,
-            None => Vec::new(),
-        };
+        let variable = argument.name.as_str();
+        let mut all =
+            self.resources.complete(CompletionRequest { client, template, variable, params }).await?;
         all.retain(|value| value.starts_with(argument.value.as_str()));
         let total = all.len();
         let values: Vec<&str> = all.iter().take(MAX_COMPLETIONS).map(String::as_str).collect();
         let has_more = total > values.len();
         let completion = Completion { values, total, has_more };
         Ok(self.writer(client.era()).uncacheable(id, &CompleteResult { completion }))
-    }
-
-    fn agent_names(&self, client: &ClientContext<'_>) -> Vec<String> {
-        self.known_agents(client).iter().map(|(agent, _)| agent.settings.name.clone()).collect()
-    }
-
-    fn task_handles(&self, client: &ClientContext<'_>, only_live: bool) -> Vec<String> {
-        let owned = self.lookup().tasks_of_caller(client).into_iter();
-        let wanted = owned.filter(|(_, entry)| !only_live || is_live(entry));
-        wanted.map(|(handle, _)| handle).collect()
-    }
-
-    /// Returns the artifacts of the task that was filled in before; none if the task is unknown or
-    /// its agent does not answer.
-    async fn artifact_ids(
-        &self,
-        client: &ClientContext<'_>,
-        task: Option<&str>,
-    ) -> Result<Vec<String>, Fault> {
-        let Some(task) = task else { return Ok(Vec::new()) };
-        let entry = match Box::pin(self.lookup().readable(client, task)).await {
-            Ok(Some((entry, _))) => entry,
-            Ok(None) | Err(Fault::AgentUnavailable) => return Ok(Vec::new()),
-            Err(fault) => return Err(fault),
-        };
-        Ok(entry
-            .visible_state(|inside| inside.work.artifacts().map(|made| made.artifact_id.clone()).collect()))
     }
 }

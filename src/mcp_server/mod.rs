@@ -6,7 +6,6 @@ mod change_set;
 mod methods;
 mod notifications;
 mod post;
-mod resources;
 mod subscriptions;
 mod task_tools;
 mod tasks;
@@ -26,6 +25,7 @@ use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::mcp::headers::McpHeaders;
 use crate::mcp::result_writer::ResultWriter;
+use crate::resources::ResourceRegistry;
 use crate::sessions::{ClientLimitTable, SessionStore};
 use crate::tasks::Timestamp;
 use crate::telemetry::label;
@@ -70,6 +70,7 @@ impl McpSettings {
 /// Serves MCP clients.
 pub(crate) struct McpServer {
     pub(crate) engine: Arc<CallEngine>,
+    pub(crate) resources: Arc<ResourceRegistry>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) sessions: Arc<SessionStore>,

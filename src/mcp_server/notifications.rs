@@ -8,12 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::McpServer;
-use super::change_set::{Change, SubscriptionKey};
+use super::change_set::SubscriptionKey;
 use super::subscriptions::{MAX_SUBSCRIPTIONS, Subscription};
-use crate::bridge::resource_uri::{REGISTRY, STREAMS, agent_of};
-use crate::bridge::resource_view::Reachability;
 use crate::calls::ClientContext;
-use crate::discovery::reachability;
 use crate::fault::ClientGone;
 use crate::http_edge::{ResponseSink, SseWriter};
 use crate::jsonrpc::Id;
@@ -55,9 +52,9 @@ impl McpServer {
     }
 
     /// Brings the stream up to date with the present subscriptions of its session.
-    pub(super) async fn reevaluate(
-        &self,
-        stream: &mut Subscription<'_>,
+    pub(super) async fn reevaluate<'a>(
+        &'a self,
+        stream: &mut Subscription<'a>,
         events: &mut SseWriter<'_, impl ResponseSink>,
     ) -> Result<(), ClientGone> {
         let Some(session) = &stream.client.session else { return Ok(()) };
@@ -69,18 +66,18 @@ impl McpServer {
             uris.chain(tasks.filter(|_| has_tasks)).take(MAX_SUBSCRIPTIONS).collect();
         stream.watching.retain(&wanted);
         stream.missing.retain(|topic| wanted.contains(topic));
-        stream.plain.clear();
+        stream.retain_resources(&wanted);
         let mut new = Vec::new();
         for topic in wanted {
             match topic {
-                SubscriptionKey::Resource(uri) if self.is_subscribable(stream.client, &uri) => {
-                    stream.plain.insert(uri);
-                }
                 topic if stream.watching.has(&topic) || stream.missing.contains(&topic) => {}
-                topic => new.push(topic),
+                topic if topic.handle().is_some() => new.push(topic),
+                SubscriptionKey::Resource(uri) => {
+                    self.watch_resource(stream, &uri).await;
+                }
+                SubscriptionKey::Task(_) | SubscriptionKey::CoreTask(_) => {}
             }
         }
-        self.watch_new_tasks(stream);
         let found = self.find(stream.client, new.iter()).await;
         for topic in &new {
             let Some(entry) = found.get(topic) else {
@@ -177,60 +174,25 @@ impl McpServer {
         for (list, _) in stream.lists.into_iter().filter(|(_, told)| *told) {
             events.send(&list_changed(list, stream.id)).await?;
         }
-        for uri in &stream.plain {
-            let changed = agent_of(uri).is_some_and(|name| before.get(name) != stream.versions.get(name));
-            if changed {
-                events.send(&resource_updated(uri, stream.id)).await?;
-            }
-        }
         Ok(())
     }
 
-    pub(super) async fn notify_registry(
+    /// Sends the notification for a resource that is not a task, if its mark differs from the last.
+    pub(super) async fn notify_resource(
         &self,
+        number: u64,
         stream: &mut Subscription<'_>,
         events: &mut SseWriter<'_, impl ResponseSink>,
     ) -> Result<(), ClientGone> {
-        let after = Some(self.agent_states(stream.client));
-        let is_news = stream.registry != after;
-        stream.registry = after;
-        if is_news && stream.plain.contains(REGISTRY) {
-            events.send(&resource_updated(REGISTRY, stream.id)).await?;
+        let mut watched = stream.plain.iter_mut();
+        let Some((uri, resource)) = watched.find(|(_, resource)| resource.number == number) else {
+            return Ok(());
+        };
+        let present = (resource.mark)();
+        if std::mem::replace(&mut resource.marked, present) == present {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    pub(super) async fn notify_streams(
-        &self,
-        stream: &Subscription<'_>,
-        events: &mut SseWriter<'_, impl ResponseSink>,
-    ) -> Result<(), ClientGone> {
-        if stream.plain.contains(STREAMS) {
-            events.send(&resource_updated(STREAMS, stream.id)).await?;
-        }
-        Ok(())
-    }
-
-    /// Begins to listen for changes of agents and of the caller's tasks, once the client has
-    /// subscribed to them.
-    pub(super) fn watch_new_tasks(&self, stream: &mut Subscription<'_>) {
-        if !stream.watches_streams && stream.plain.contains(STREAMS) {
-            stream
-                .watching
-                .listen_to(Change::Streams, self.lookup().tasks.changes_of(stream.client.caller.name()));
-            stream.watches_streams = true;
-        }
-        if stream.registry.is_none() && stream.plain.contains(REGISTRY) {
-            stream.watching.listen_to(Change::Fetched, self.discovery.directory.changes());
-            stream.registry = Some(self.agent_states(stream.client));
-        }
-    }
-
-    /// Returns the version and the reachability of each agent that the caller sees on this route,
-    /// as the registry shows them.
-    fn agent_states(&self, client: &ClientContext<'_>) -> Vec<(u64, Reachability)> {
-        let visible = self.authorizer().visible_agents(client.requester());
-        visible.map(|agent| (agent.version(), reachability(agent))).collect()
+        events.send(&resource_updated(uri, stream.id)).await
     }
 
     /// Returns the number of cards that each agent visible on this route has had.

@@ -4,7 +4,7 @@
 //! Reads docs/spec/mcp.md §1.4, §2.5, §2.13, §2.14. Notifies changes of lists, resources and tasks.
 //! The number of streams is bounded. See also `change_set` (waiting) and `change_notifications`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,6 @@ use super::McpServer;
 use super::change_set::{Change, ChangeSet, SubscriptionKey};
 use super::post::accepts;
 use crate::bridge::resource_uri::ResourceUri;
-use crate::bridge::resource_view::Reachability;
 use crate::calls::{CallRequest, ClientContext};
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{AccessRecord, ClientConnection, ResponseSink, Route, SseWriter};
@@ -23,12 +22,15 @@ use crate::mcp::notifications::{AcceptedFilter, ChangeableList, acknowledged};
 use crate::mcp::params::ListenFilter;
 use crate::mcp::{ClientCapabilities, ClientParams, Era};
 use crate::quota::QuotaOwner;
+use crate::resources::ChangeSource;
 use crate::sessions::ClientLimits;
 use crate::tasks::TaskEntry;
 use crate::telemetry::metrics::GaugeGuard;
 
 /// Most resources and tasks of one stream.
 pub(super) const MAX_SUBSCRIPTIONS: usize = 64;
+/// Beginnings of the URIs that no client has for resources of its own.
+const FAMILIES: [&str; 6] = ["a2a:", "a2a-agent:", "sparc:", "memory:", "batchtools:", "mcp:"];
 /// Longest wait for agents that are asked for tasks which the gateway has forgotten.
 const TASKS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a client should reconnect when the gateway ended its stream.
@@ -41,8 +43,8 @@ pub(super) struct Subscription<'a> {
     pub(super) id: Option<&'a Id>,
     /// Lists, each with true if its changes are notified.
     pub(super) lists: [(ChangeableList, bool); 2],
-    /// Subscribed resources that belong to no task.
-    pub(super) plain: BTreeSet<String>,
+    /// Subscribed resources that belong to no task, by the URI of the subscription.
+    pub(super) plain: BTreeMap<String, WatchedResource<'a>>,
     /// Subscribed tasks.
     pub(super) watching: ChangeSet,
     /// Subscriptions of the session to tasks that do not exist.
@@ -50,9 +52,37 @@ pub(super) struct Subscription<'a> {
     /// Time at which the subscriptions of the session were evaluated last.
     pub(super) evaluated: Instant,
     pub(super) versions: HashMap<String, u64>,
-    pub(super) registry: Option<Vec<(u64, Reachability)>>,
-    /// True if the stream listens for live streams of the caller's tasks.
-    pub(super) watches_streams: bool,
+}
+
+/// A watched resource that is not a task.
+pub(super) struct WatchedResource<'a> {
+    /// The number in the change set.
+    pub(super) number: u64,
+    /// Mark of the content at the last notification.
+    pub(super) marked: u64,
+    pub(super) mark: Box<dyn Fn() -> u64 + Send + Sync + 'a>,
+}
+
+impl<'a> Subscription<'a> {
+    /// Watches a resource from now on.
+    pub(super) fn watch_resource(&mut self, uri: String, source: ChangeSource<'a>) {
+        let ChangeSource { changes, mark } = source;
+        let marked = mark();
+        let number = self.watching.listen_to_resource(changes);
+        self.plain.insert(uri, WatchedResource { number, marked, mark });
+    }
+
+    /// Stops watching the resources that are not `wanted`.
+    pub(super) fn retain_resources(&mut self, wanted: &BTreeSet<SubscriptionKey>) {
+        let watching = &mut self.watching;
+        self.plain.retain(|uri, resource| {
+            let is_wanted = wanted.contains(&SubscriptionKey::Resource(uri.clone()));
+            if !is_wanted {
+                watching.forget_resource(resource.number);
+            }
+            is_wanted
+        });
+    }
 }
 
 /// Permits of an open stream, until it ends.
@@ -134,28 +164,26 @@ impl McpServer {
         Ok(OpenStream { _permit: permit, _counted: self.no_agent.stream() })
     }
 
-    fn subscription<'a>(&self, client: &'a ClientContext<'a>, id: Option<&'a Id>) -> Subscription<'a> {
+    fn subscription<'a>(&'a self, client: &'a ClientContext<'a>, id: Option<&'a Id>) -> Subscription<'a> {
         let mut watching = ChangeSet::default();
         watching.listen_to(Change::Cards, self.discovery.catalogue.changes());
         Subscription {
             client,
             id,
             lists: [(ChangeableList::Tools, true), (ChangeableList::Resources, true)],
-            plain: BTreeSet::new(),
+            plain: BTreeMap::new(),
             watching,
             missing: BTreeSet::new(),
             evaluated: Instant::now(),
             versions: self.card_versions(client),
-            registry: None,
-            watches_streams: false,
         }
     }
 
     /// Accepts the part of the filter that can be served. Also returns the tasks for which the
     /// present state is to be sent.
-    async fn apply_filter(
-        &self,
-        stream: &mut Subscription<'_>,
+    async fn apply_filter<'a>(
+        &'a self,
+        stream: &mut Subscription<'a>,
         filter: &ListenFilter<'_>,
     ) -> (AcceptedFilter, Vec<u64>) {
         stream.lists = [(ChangeableList::Tools, filter.tools), (ChangeableList::Resources, filter.resources)];
@@ -172,8 +200,8 @@ impl McpServer {
                 continue;
             }
             match (topic, found.get(topic)) {
-                (SubscriptionKey::Resource(uri), None) if self.is_subscribable(client, uri) => {
-                    if stream.plain.insert(uri.clone()) {
+                (SubscriptionKey::Resource(uri), None) if topic.handle().is_none() => {
+                    if self.watch_resource(stream, uri).await {
                         honoured.uris.push(uri.clone());
                     }
                 }
@@ -193,7 +221,6 @@ impl McpServer {
                 }
             }
         }
-        self.watch_new_tasks(stream);
         (honoured, told)
     }
 
@@ -219,19 +246,18 @@ impl McpServer {
         found
     }
 
-    /// Returns true if a URI is a resource without a task, and this client may subscribe to it.
-    pub(super) fn is_subscribable(&self, client: &ClientContext<'_>, uri: &str) -> bool {
-        match ResourceUri::read(uri) {
-            Some(ResourceUri::Agent(name)) => self.discovery.directory.find(name).is_some_and(|agent| {
-                self.authorizer().can_see(client.requester(), agent)
-                    && self.authorizer().may_read(&client.caller, Some(agent), uri)
-            }),
-            Some(ResourceUri::Registry) => self.authorizer().may_read(&client.caller, None, uri),
-            // Anonymous callers own no streams.
-            Some(ResourceUri::Streams) => !client.caller.is_anonymous(),
-            Some(ResourceUri::Task(_) | ResourceUri::Artifact { .. } | ResourceUri::Stream(_)) | None => {
-                false
+    /// Watches a resource that is not a task. Returns true if it is new, and this client may
+    /// subscribe to it.
+    pub(super) async fn watch_resource<'a>(&'a self, stream: &mut Subscription<'a>, uri: &str) -> bool {
+        if stream.plain.contains_key(uri) {
+            return false;
+        }
+        match self.resources.subscribe(stream.client, uri).await {
+            Ok(Some(source)) => {
+                stream.watch_resource(uri.to_owned(), source);
+                true
             }
+            Ok(None) | Err(_) => false,
         }
     }
 
@@ -263,14 +289,13 @@ impl McpServer {
     ) -> Result<(), Fault> {
         let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
         let session = client.session.as_ref().ok_or(Fault::SessionRequired)?;
-        let is_there = match ResourceUri::read(uri) {
-            Some(ResourceUri::Agent(_) | ResourceUri::Registry) => self.is_subscribable(client, uri),
-            Some(ResourceUri::Streams) => true,
-            Some(
-                ResourceUri::Task(task) | ResourceUri::Artifact { task, .. } | ResourceUri::Stream(task),
-            ) => self.lookup().readable(client, task).await?.is_some(),
+        let is_there = match SubscriptionKey::Resource(uri.to_owned()).handle() {
+            Some(task) => self.lookup().readable(client, task).await?.is_some(),
+            // Anonymous callers too, although nothing in their list changes.
+            None if ResourceUri::read(uri) == Some(ResourceUri::Streams) => true,
+            None if self.resources.is_own(uri) => self.resources.subscribe(client, uri).await?.is_some(),
             // Clients try this with URIs of their own; those never cause a notification.
-            None => !uri.starts_with("a2a:") && !uri.starts_with("a2a-agent:"),
+            None => !FAMILIES.iter().any(|scheme| uri.starts_with(scheme)),
         };
         if !is_there {
             return Err(Fault::no_such_resource(uri));
@@ -281,10 +306,10 @@ impl McpServer {
         Ok(())
     }
 
-    async fn run_subscription<S: ResponseSink>(
-        &self,
+    async fn run_subscription<'a, S: ResponseSink>(
+        &'a self,
         mut events: SseWriter<'_, S>,
-        mut stream: Subscription<'_>,
+        mut stream: Subscription<'a>,
     ) -> Result<(), ClientGone> {
         // A separate deadline: changes of other agents must not postpone it.
         let mut sign = tokio::time::interval(self.settings.keep_alive);
@@ -293,9 +318,10 @@ impl McpServer {
             tokio::select! {
                 signal = stream.watching.next() => match signal {
                     Some(Change::Cards) => self.notify_lists(&mut stream, &mut events).await?,
-                    Some(Change::Fetched) => self.notify_registry(&mut stream, &mut events).await?,
                     Some(Change::Session) => self.reevaluate(&mut stream, &mut events).await?,
-                    Some(Change::Streams) => self.notify_streams(&stream, &mut events).await?,
+                    Some(Change::Resource(number)) => {
+                        self.notify_resource(number, &mut stream, &mut events).await?;
+                    }
                     Some(Change::Task(number)) => self.notify_task(number, &mut stream, &mut events).await?,
                     None => return events.end(None).await,
                 },

@@ -28,6 +28,7 @@ use crate::http_edge::{AccessRecord, ResponseSink, Route};
 use crate::limits::{CallPermit, TaskReservation};
 use crate::mcp::Method;
 use crate::mcp::tools::CallToolResult;
+use crate::resources::ProviderCall;
 use crate::tasks::{TaskEntry, TaskPhase};
 use crate::telemetry::label::Outcome;
 
@@ -107,8 +108,30 @@ impl McpServer {
         self.authorizer().authorize_tool(client.requester(), None, used)?;
         match TaskTool::from_name(builtin) {
             Some(tool) => Box::pin(self.call_builtin(target, request, record, tool)).await,
-            None => self.find_agent(target.to, request, record, &catalogue).await,
+            None if builtin == find_agent::NAME => {
+                self.find_agent(target.to, request, record, &catalogue).await
+            }
+            None => Box::pin(self.call_provider(target.to, request, record, builtin)).await,
         }
+    }
+
+    /// Handles a call of a tool of a resource provider.
+    async fn call_provider<S: ResponseSink>(
+        &self,
+        to: ResponseTarget<'_, S>,
+        request: CallRequest<'_>,
+        record: &mut AccessRecord,
+        tool: &str,
+    ) -> Result<Option<Vec<u8>>, Abort> {
+        let CallRequest { client, id, params } = request;
+        record.tool = Some(tool.to_owned());
+        let called = self.resources.call(ProviderCall { client, tool, arguments: params.arguments }).await?;
+        let result = called.ok_or_else(|| Fault::NoSuchTool(tool.to_owned()))?;
+        if result.is_error {
+            record.outcome = Outcome::ClientFault;
+        }
+        let body = self.writer(client.era()).uncacheable(id, &result);
+        to.respond(client, record, &self.limits, body).await
     }
 
     /// Handles a call of `find_agent`.

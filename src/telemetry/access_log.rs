@@ -141,6 +141,35 @@ impl AuditDecision<'_> {
     }
 }
 
+/// An access to a resource.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResourceAccess<'a> {
+    /// The stable name of the caller.
+    pub(crate) caller: &'a str,
+    /// `read` or `subscribe`.
+    pub(crate) access: &'static str,
+    /// The family of the resource.
+    pub(crate) family: &'static str,
+    /// The URI of the resource, without handles.
+    pub(crate) resource: &'a str,
+    /// `ok`, or the label of the fault.
+    pub(crate) outcome: &'static str,
+}
+
+impl ResourceAccess<'_> {
+    /// Writes the line.
+    pub(crate) fn write(&self) {
+        tracing::info!(
+            target: "audit",
+            access = self.access,
+            caller = %Sanitized(self.caller),
+            family = self.family,
+            resource = %Sanitized(self.resource),
+            outcome = self.outcome,
+        );
+    }
+}
+
 /// Returns the part of a method that a line may hold: a client chooses its text.
 fn prefix(method: &str) -> &str {
     const MAX_METHOD_CHARS: usize = 200;

@@ -107,8 +107,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("calls", BELOW_SERVERS),
+    ("resources", WITH_CALLS),
     // The servers never import each other: what they share is below.
-    ("mcp_server", WITH_CALLS),
+    ("mcp_server", WITH_RESOURCES),
     ("a2a_server", WITH_CALLS),
     (
         "push_receiver",
@@ -170,8 +171,34 @@ const WITH_CALLS: &[&str] = &[
     "discovery",
     "calls",
 ];
+const WITH_RESOURCES: &[&str] = &[
+    "jsonrpc",
+    "sse",
+    "mcp",
+    "a2a",
+    "fault",
+    "seal",
+    "bridge",
+    "agents",
+    "auth",
+    "config",
+    "follow",
+    "quota",
+    "sync",
+    "tasks",
+    "telemetry",
+    "transport",
+    "sessions",
+    "limits",
+    "http_edge",
+    "access",
+    "discovery",
+    "calls",
+    "resources",
+];
 /// Composition alone: the services, and the parts that they are made of.
 const BELOW_GATEWAY: &[&str] = &[
+    "resources",
     "a2a",
     "fault",
     "seal",
