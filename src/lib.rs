@@ -104,6 +104,8 @@ pub mod auth;
 #[cfg(feature = "gateway")]
 mod backoff;
 #[cfg(feature = "gateway")]
+mod batch;
+#[cfg(feature = "gateway")]
 mod calls;
 #[cfg(feature = "gateway")]
 pub mod cli;
@@ -127,6 +129,8 @@ mod http_edge;
 mod limits;
 #[cfg(feature = "gateway")]
 mod mcp_server;
+#[cfg(feature = "gateway")]
+pub mod memory;
 #[cfg(feature = "gateway")]
 mod push_receiver;
 #[cfg(all(feature = "gateway", not(feature = "testing")))]

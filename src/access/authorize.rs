@@ -207,6 +207,11 @@ impl Authorizer {
         }
     }
 
+    /// Returns true if a caller may call a built-in tool that is for no agent.
+    pub(crate) fn may_call_builtin(&self, caller: &Caller, tool: &str) -> bool {
+        self.rules.allow(caller, &Action { tool: Some((tool, tool)), ..CALL })
+    }
+
     /// Returns true if a caller may call a tool of an agent, by skill id and tool name.
     pub(crate) fn may_call(&self, caller: &Caller, agent: &str, skill: &str, tool: &str) -> bool {
         let wanted = Action { agent: Some(agent), tool: Some((skill, tool)), ..CALL };

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::arguments::{CustomSchema, FLAT_SCHEMA, ToolInput};
+use super::provider_tools::ProviderTool;
 use super::search::{AgentIndex, AgentToolName};
 use crate::a2a::{AgentCard, AgentSkill};
 use crate::mcp::Version;
@@ -475,7 +476,7 @@ pub(crate) fn is_plain(name: &str) -> bool {
 
 /// Returns true if the name is reserved for built-in tools.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    name.starts_with("subagent_") || name == "find_agent"
+    name.starts_with("subagent_") || name == "find_agent" || ProviderTool::from_name(name).is_some()
 }
 
 fn suffixed(wish: &NameRequest<'_>) -> String {

@@ -14,6 +14,7 @@ pub mod elicitation;
 pub mod extension;
 mod handle;
 pub mod output;
+pub mod provider_tools;
 pub(crate) mod resource_uri;
 pub(crate) mod resource_view;
 pub(crate) mod response_mode;

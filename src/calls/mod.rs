@@ -42,9 +42,9 @@ pub(crate) use cancelled_calls::InFlightCalls;
 pub(crate) use lookup::{NotFound, TaskLookup, TaskSettings, resolved_agent};
 pub(crate) use questions::{OfferedAnswers, already_answered, in_form_of_question, last_question};
 pub(crate) use questions::{open_requests, question_of};
-pub(crate) use responder::ResponseTarget;
+pub(crate) use responder::{CallResponder, ResponseTarget, WaitFor, WaitOutcome};
 pub(crate) use run::{ActiveCall, ResultKind, add_delay, cancelled_result};
-pub(crate) use source::{EventSource, FollowedTask};
+pub(crate) use source::{CallEvent, CallEvents, EventSource, FollowedTask};
 pub(crate) use start::{ANSWER_IN_FLIGHT, AnswerClass, OpenedAction};
 
 /// Client context: the caller and the route of a request, and its protocol facts.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::ClientContext;
 use super::cancelled_calls::InFlightCall;
-use super::source::{CallEvent, EventSource};
+use super::source::{CallEvent, CallEvents};
 use crate::bridge::output::ProgressUpdate;
 use crate::bridge::task_status::ProgressNotifier;
 use crate::fault::{Abort, AgentFailure, ClientGone, Fault};
@@ -178,7 +178,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
     /// `wait_for` is reached.
     pub(crate) async fn run(
         &mut self,
-        source: &mut EventSource,
+        source: &mut impl CallEvents,
         running: Option<&InFlightCall>,
         wait_for: WaitFor,
     ) -> WaitOutcome {

@@ -14,7 +14,7 @@ use super::cancelled_calls::InFlightCall;
 use super::cancelled_calls::{CancelledCall, EarlierCalls};
 use super::questions::PendingElicitation;
 use super::responder::{CallResponder, WaitFor, WaitOutcome};
-use super::source::{EventSource, FollowedTask};
+use super::source::{CallEvents, EventSource, FollowedTask};
 use super::{CallEngine, ClientContext};
 use crate::agents::Agent;
 use crate::bridge::output::OutputState;

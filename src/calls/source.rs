@@ -110,15 +110,42 @@ pub(crate) enum CallEvent {
     Failed(AgentFailure),
 }
 
-impl EventSource {
+/// Events that a client waits for.
+pub(crate) trait CallEvents: Send {
     /// Waits for the next event. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> CallEvent {
+    fn next(&mut self) -> impl Future<Output = CallEvent> + Send;
+
+    /// Returns true if the agent has named a task, so that a handle works even after a failure.
+    fn is_named(&self) -> bool;
+
+    /// Returns true if [`CallEvents::next`] has an event without waiting.
+    fn has_more(&self) -> bool;
+}
+
+impl CallEvents for EventSource {
+    async fn next(&mut self) -> CallEvent {
         match self {
             Self::Own(own) => own.next().await,
             Self::Watched(watched) => watched.next().await,
         }
     }
 
+    fn is_named(&self) -> bool {
+        match self {
+            Self::Own(own) => own.work.task_id.is_some(),
+            Self::Watched(watched) => watched.entry.is_named(),
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        match self {
+            Self::Own(own) => own.drive.has_more(),
+            Self::Watched(_) => false,
+        }
+    }
+}
+
+impl EventSource {
     /// Passes the present output to `tell`, with the number that identifies the call while the
     /// agent has named no task.
     pub(crate) fn with_work<R>(&self, tell: impl FnOnce(&AgentOutput, [u8; 16]) -> R) -> R {
@@ -164,22 +191,6 @@ impl EventSource {
         match self {
             Self::Own(_) => None,
             Self::Watched(watched) => Some(watched.entry.clone()),
-        }
-    }
-
-    /// Returns true if the agent has named a task, so that a handle works even after a failure.
-    pub(crate) fn is_named(&self) -> bool {
-        match self {
-            Self::Own(own) => own.work.task_id.is_some(),
-            Self::Watched(watched) => watched.entry.is_named(),
-        }
-    }
-
-    /// Returns true if [`EventSource::next`] has an event without waiting.
-    pub(crate) fn has_more(&self) -> bool {
-        match self {
-            Self::Own(own) => own.drive.has_more(),
-            Self::Watched(_) => false,
         }
     }
 

@@ -8,7 +8,7 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 10] = [
+const OPTIONAL_SECTIONS: [&str; 12] = [
     "listeners[].tls",
     "admin",
     "agents.NAME.signature",
@@ -18,6 +18,8 @@ const OPTIONAL_SECTIONS: [&str; 10] = [
     "calls.clients",
     "cards.signature",
     "auth",
+    "resources.memory",
+    "resources.batchtools",
     "rules",
 ];
 /// Keys of the example that stand in it although another key could replace them.

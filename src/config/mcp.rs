@@ -10,7 +10,7 @@ use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
 use super::settings::JsonPointer;
 use super::spanned::Spanned;
-use super::units::HumanDuration;
+use super::units::{ByteSize, HumanDuration};
 
 section! {
     /// How the gateway speaks MCP.
@@ -116,6 +116,12 @@ section! {
     pub struct Resources {
         /// Agents, tasks and streams: `a2a-agent://…` and `a2a://…`.
         a2a: FamilyPolicy,
+        /// Values that callers store: `memory://…`, and the tools `memory_store` and
+        /// `memory_delete`.
+        memory: Option<MemoryFamily>,
+        /// Batches of calls: `batchtools://…`, and the tools `batch_start`, `batch_cancel` and
+        /// `batch_configure`.
+        batchtools: Option<BatchFamily>,
     }
 }
 
@@ -134,5 +140,82 @@ section! {
         /// Age since its last change at which a resource expires for readers. Without it resources
         /// are readable as long as they exist.
         max_age: Option<Duration> [example 24h],
+    }
+}
+
+section! {
+    /// The memory bank: JSON values of each caller under namespaces and keys. With
+    /// `tasks.data_dir` they survive a restart. Bytes count keys, values and the index.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct MemoryFamily {
+        /// Reads and subscriptions per second of each caller, and the same number at once; 0: no
+        /// limit besides `limits.caller_rate`.
+        rate: usize = 0 in 0..=1000000,
+        /// JSON pointers (RFC 6901) into the content; clients read `***` in place of the values
+        /// that they point to. A step `*` stands for every member or element.
+        redact: Vec<String> as Vec<Spanned<JsonPointer>> = [] [example ["/value/password"]],
+        /// Age since its last change at which a resource expires for readers. Without it resources
+        /// are readable as long as they exist.
+        max_age: Option<Duration> [example 24h],
+        /// Largest value.
+        value_bytes: usize as ByteSize = 64KiB in 1KiB..=16MiB,
+        /// Most keys of one caller.
+        caller_keys: usize = 10000 in 1..=100000000,
+        /// Most bytes of one caller.
+        caller_bytes: usize as ByteSize = 16MiB in 1KiB..=1024GiB,
+        /// Most keys of all callers.
+        max_keys: usize = 100000 in 1..=100000000,
+        /// Most bytes of all callers.
+        max_bytes: usize as ByteSize = 256MiB in 1KiB..=1024GiB,
+        /// Longest time for which a value is kept after it was stored. Without it values that name
+        /// no `ttl` are kept until they are deleted.
+        ttl: Option<Duration> [example 30d],
+    }
+}
+
+section! {
+    /// Batches of calls. Each caller has its own queue, settings and measurements; the bounds are
+    /// the most that a caller may set. Batches end with the process.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct BatchFamily {
+        /// Reads and subscriptions per second of each caller, and the same number at once; 0: no
+        /// limit besides `limits.caller_rate`.
+        rate: usize = 0 in 0..=1000000,
+        /// JSON pointers (RFC 6901) into the content; clients read `***` in place of the values
+        /// that they point to. A step `*` stands for every member or element.
+        redact: Vec<String> as Vec<Spanned<JsonPointer>> = [] [example ["/results/*/result"]],
+        /// Age since its last change at which a resource expires for readers. Without it resources
+        /// are readable as long as they exist.
+        max_age: Option<Duration> [example 24h],
+        /// Most calls of one caller at once.
+        max_concurrency: usize = 8 in 1..=10000,
+        /// Most calls of one batch.
+        max_calls: usize = 100 in 1..=1000,
+        /// Most calls of one caller that wait.
+        queue_size: usize = 1000 in 1..=100000,
+        /// Most batches of one caller, with the finished ones that are kept.
+        caller_batches: usize = 32 in 1..=10000,
+        /// Most bytes of arguments and results of one caller.
+        caller_bytes: usize as ByteSize = 16MiB in 1KiB..=1024GiB,
+        /// Most bytes of arguments and results of all callers.
+        max_bytes: usize as ByteSize = 128MiB in 1KiB..=1024GiB,
+        /// Time after which a call is no longer waited for: its result then names the task.
+        call_timeout: Duration = 10m in 1s..=1d,
+        /// Time for which a finished batch can be read.
+        keep: Duration = 1h in 1s..=30d,
+    }
+}
+
+impl MemoryFamily {
+    /// Returns the limits and filters that every family has.
+    pub fn policy(&self) -> FamilyPolicy {
+        FamilyPolicy { rate: self.rate, redact: self.redact.clone(), max_age: self.max_age }
+    }
+}
+
+impl BatchFamily {
+    /// Returns the limits and filters that every family has.
+    pub fn policy(&self) -> FamilyPolicy {
+        FamilyPolicy { rate: self.rate, redact: self.redact.clone(), max_age: self.max_age }
     }
 }

@@ -68,7 +68,7 @@ pub use documentation::{example, key_reference};
 pub use endpoints::{Breaker, Health, Queue};
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
 pub use listener::{Admin, ClientAuth, Listener, ListenerCertificate, ListenerTls, Services, TlsProfile};
-pub use mcp::{Cards, FamilyPolicy, Mcp, Resources, Sessions};
+pub use mcp::{BatchFamily, Cards, FamilyPolicy, Mcp, MemoryFamily, Resources, Sessions};
 pub use outbound::{AllowList, Allowed, Outbound, Webhooks};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};

@@ -20,6 +20,7 @@ use crate::a2a_server::{A2aDependencies, A2aServer};
 use crate::access::{Authorizer, OAuthMetadata, RequestAuthenticator};
 use crate::agents::{CallLimits, CardFetchError, Directory};
 use crate::auth::{AuthProblem, Authenticator, Caller, FailureLimiter, Rules};
+use crate::batch::{BatchLimits, BatchResources, BatchService};
 use crate::calls::{
     CallEngine, CallSettings, CancelledCalls, InFlightCalls, ServerIdentity, TaskLookup, TaskSettings,
 };
@@ -33,8 +34,11 @@ use crate::http_edge::{
 };
 use crate::limits::Limits;
 use crate::mcp_server::{McpServer, McpSettings};
+use crate::memory::{MemoryBank, MemoryLimits};
 use crate::push_receiver::{PushReceiver, register_pushes};
-use crate::resources::{A2aResources, ProviderRegistration, ResourceRegistry, builtin_tools};
+use crate::resources::{
+    A2aResources, MemoryResources, ProviderRegistration, ResourceRegistry, builtin_tools,
+};
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
 use crate::tasks::store::{Store, StoreProblem};
@@ -228,10 +232,22 @@ impl SharedParts {
         settings: &Settings,
         lookup: &Arc<TaskLookup>,
         discovery: &Arc<Discovery>,
+        memory: Option<&Arc<MemoryBank>>,
+        batches: Option<&Arc<BatchService>>,
     ) -> ResourceRegistry {
         let a2a =
             A2aResources { lookup: lookup.clone(), discovery: discovery.clone(), started: Timestamp::now() };
-        let families = vec![ProviderRegistration::new(Arc::new(a2a), &settings.resources.a2a)];
+        let mut families = vec![ProviderRegistration::new(Arc::new(a2a), &settings.resources.a2a)];
+        if let (Some(family), Some(bank)) = (&settings.resources.memory, memory) {
+            let (sealer, authorizer) = (self.sealer.clone(), self.authorizer.clone());
+            let memory = MemoryResources { bank: bank.clone(), sealer, authorizer };
+            families.push(ProviderRegistration::new(Arc::new(memory), &family.policy()));
+        }
+        if let (Some(family), Some(service)) = (&settings.resources.batchtools, batches) {
+            let (service, authorizer) = (service.clone(), self.authorizer.clone());
+            let batches = BatchResources { service, authorizer, started: Timestamp::now() };
+            families.push(ProviderRegistration::new(Arc::new(batches), &family.policy()));
+        }
         ResourceRegistry::new(families, self.authorizer.clone(), &settings.mcp.server_name)
     }
 
@@ -261,6 +277,37 @@ impl SharedParts {
             is_enabled: settings.push.enabled,
         }
     }
+}
+
+/// Creates the memory bank, if it is configured.
+fn memory_bank(settings: &Settings, journal: &Arc<TaskJournal>) -> Option<Arc<MemoryBank>> {
+    let family = settings.resources.memory.as_ref()?;
+    let limits = MemoryLimits {
+        value_bytes: family.value_bytes,
+        caller_keys: family.caller_keys,
+        caller_bytes: family.caller_bytes,
+        keys: family.max_keys,
+        bytes: family.max_bytes,
+        max_ttl_seconds: family.ttl.map(|ttl| ttl.as_secs()),
+    };
+    Some(Arc::new(MemoryBank::new(limits, journal.clone())))
+}
+
+/// Creates the service of batches, if it is configured.
+fn batch_service(settings: &Settings, engine: &Arc<CallEngine>) -> Option<Arc<BatchService>> {
+    let family = settings.resources.batchtools.as_ref()?;
+    let limits = BatchLimits {
+        max_concurrency: family.max_concurrency,
+        max_calls: family.max_calls,
+        queue_size: family.queue_size,
+        caller_batches: family.caller_batches,
+        caller_bytes: family.caller_bytes,
+        max_bytes: family.max_bytes,
+        call_timeout: family.call_timeout,
+        keep: family.keep,
+        process_bytes: settings.limits.bytes,
+    };
+    Some(Arc::new(BatchService::new(engine.clone(), limits)))
 }
 
 impl Gateway {
@@ -301,9 +348,13 @@ impl Gateway {
         ));
         let engine =
             Arc::new(parts.call_engine(settings, lookup.clone(), sessions.clone(), identity.clone()));
+        let memory = memory_bank(settings, &lookup.journal);
+        let batches = batch_service(settings, &engine);
+        let resources = parts.resources(settings, &lookup, &discovery, memory.as_ref(), batches.as_ref());
         let mcp_server = McpServer {
             engine: engine.clone(),
-            resources: Arc::new(parts.resources(settings, &lookup, &discovery)),
+            resources: Arc::new(resources),
+            batches,
             discovery: discovery.clone(),
             limits: parts.limits.clone(),
             sessions: sessions.clone(),
@@ -317,6 +368,7 @@ impl Gateway {
         let succession = Arc::new(Succession::new(
             lookup.clone(),
             sessions,
+            memory,
             predecessor,
             parts.drain.clone(),
             SuccessionSettings::new(settings),

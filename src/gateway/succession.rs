@@ -21,6 +21,7 @@ use super::Gateway;
 use crate::calls::TaskLookup;
 use crate::config::Settings;
 use crate::http_edge::DrainState;
+use crate::memory::MemoryBank;
 use crate::sessions::{Predecessor, SessionStore};
 use crate::sync::lock;
 use crate::tasks::store::{RowFrame, Store, StoreProblem, StoreTable, SuccessorMessage};
@@ -52,6 +53,7 @@ impl SuccessionSettings {
 pub(super) struct Succession {
     lookup: Arc<TaskLookup>,
     sessions: Arc<SessionStore>,
+    memory: Option<Arc<MemoryBank>>,
     predecessor: Arc<Predecessor>,
     drain: Arc<DrainState>,
     settings: SuccessionSettings,
@@ -63,11 +65,12 @@ impl Succession {
     pub(super) fn new(
         lookup: Arc<TaskLookup>,
         sessions: Arc<SessionStore>,
+        memory: Option<Arc<MemoryBank>>,
         predecessor: Arc<Predecessor>,
         drain: Arc<DrainState>,
         settings: SuccessionSettings,
     ) -> Self {
-        Self { lookup, sessions, predecessor, drain, settings, unfollowed: Mutex::default() }
+        Self { lookup, sessions, memory, predecessor, drain, settings, unfollowed: Mutex::default() }
     }
 
     /// Returns true if writes to the store fail at present.
@@ -110,6 +113,9 @@ impl Succession {
         let loaded = journal.load(tasks, policy, Timestamp::now());
         self.sessions.load();
         journal.flush(tasks, Timestamp::now());
+        if let Some(memory) = &self.memory {
+            memory.load(Timestamp::now().unix_ms);
+        }
         directory.own_cards(true);
         loaded.into_iter().for_each(|entry| self.follow_later(entry));
     }
@@ -180,6 +186,9 @@ impl Succession {
     async fn send_all(self: Arc<Self>) {
         self.sessions.note_all();
         self.lookup.journal.catch_up_slowly(&self.lookup.tasks, Timestamp::now()).await;
+        if let Some(memory) = &self.memory {
+            memory.catch_up().await;
+        }
     }
 
     async fn receive_all(&self, from: OwnedReadHalf) {
@@ -209,6 +218,12 @@ impl Succession {
                 }
             }
             (StoreTable::Sessions, value) => self.sessions.learn(key, value),
+            (StoreTable::Memory, value) => {
+                let now = Timestamp::now().unix_ms;
+                if self.memory.as_ref().is_some_and(|memory| !memory.learn(key, value, now)) {
+                    warn!("failed to take over memory of predecessor: no room, or not readable");
+                }
+            }
             // A removed row: of a task that got an id, or one that this process removes in its own
             // time.
             (StoreTable::Tasks | StoreTable::Turns, _) => {}

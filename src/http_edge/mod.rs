@@ -28,7 +28,7 @@ pub(crate) use response::{
     json, refused, reject_unproven_push, reply, text,
 };
 pub(crate) use route::{API_CATALOG, METADATA, PUSH, Route, is_served, parse};
-pub(crate) use sink::{ClientConnection, ResponseSink};
+pub(crate) use sink::{ClientConnection, ResponseHead, ResponseSink};
 #[cfg(test)]
 pub(crate) use test_connection::{BodyStep, TestClient, TestConnection, WrittenResponse};
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 use http::{Method as HttpMethod, StatusCode};
 
 use crate::access::Authorizer;
+use crate::batch::BatchService;
 use crate::calls::{CallEngine, ServerIdentity, TaskLookup};
 use crate::config::Settings;
 use crate::discovery::Discovery;
@@ -71,6 +72,8 @@ impl McpSettings {
 pub(crate) struct McpServer {
     pub(crate) engine: Arc<CallEngine>,
     pub(crate) resources: Arc<ResourceRegistry>,
+    /// Batches of calls, if they are configured.
+    pub(crate) batches: Option<Arc<BatchService>>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) sessions: Arc<SessionStore>,

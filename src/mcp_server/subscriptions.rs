@@ -110,7 +110,8 @@ impl McpServer {
         let found = self.sessions.find(caller.name(), id);
         let (session, _) = found.ok_or(Fault::SessionNotFound)?;
         let accepts = accepts(&headers);
-        let _open = self.open_stream(&quota_owner(&caller, http.client_network()))?;
+        let owner = quota_owner(&caller, http.client_network());
+        let _open = self.open_stream(&owner)?;
         let client = ClientContext {
             caller,
             route,
@@ -121,7 +122,7 @@ impl McpServer {
             accepts,
             forwarded: record.forwarded.clone(),
             limits: ClientLimits::default(),
-            quota_owner: None,
+            quota_owner: Some(owner),
         };
         let mut subscription = self.subscription(&client, None);
         subscription.watching.listen_to(Change::Session, self.sessions.changes());

@@ -13,6 +13,7 @@ use crate::agents::{Agent, ResolvedAgent};
 use crate::bridge::agent_action::{AgentAction, build, unknown_task};
 use crate::bridge::arguments;
 use crate::bridge::catalogue::Catalogue;
+use crate::bridge::provider_tools::ProviderTool;
 use crate::bridge::response_mode::{Fallback, ResponsePlan};
 use crate::bridge::search::tool as find_agent;
 use crate::bridge::task_tools::{self, TaskTool, TaskToolCall};
@@ -111,7 +112,12 @@ impl McpServer {
             None if builtin == find_agent::NAME => {
                 self.find_agent(target.to, request, record, &catalogue).await
             }
-            None => Box::pin(self.call_provider(target.to, request, record, builtin)).await,
+            None => match (ProviderTool::from_name(builtin), &self.batches) {
+                (Some(tool), Some(batches)) if ProviderTool::BATCH.contains(&tool) => {
+                    Box::pin(batches.call(target, request, record, tool)).await
+                }
+                _ => Box::pin(self.call_provider(target.to, request, record, builtin)).await,
+            },
         }
     }
 

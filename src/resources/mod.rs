@@ -9,6 +9,7 @@
 //! each URI. Rules, rates and filters always see the URI in the scheme of the family.
 
 mod a2a;
+mod memory;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use crate::a2a::percent_encoded;
 use crate::access::Authorizer;
 use crate::bridge::catalogue::BuiltinTool;
+use crate::bridge::provider_tools::ProviderTool;
 use crate::bridge::resource_uri::parse_alias;
 use crate::calls::ClientContext;
 use crate::config::{FamilyPolicy, Resources};
@@ -38,6 +40,7 @@ use crate::quota::QuotaOwner;
 use crate::telemetry::access_log::ResourceAccess;
 
 pub(crate) use a2a::A2aResources;
+pub(crate) use memory::MemoryResources;
 
 /// JSON Schemas of the contents, of which each family names one definition.
 const SCHEMAS: &str = include_str!("../../schemas/resources.v1.json");
@@ -79,7 +82,6 @@ pub(crate) struct CompletionRequest<'a> {
 
 /// A call of a tool that a provider offers.
 #[derive(Clone, Copy)]
-#[expect(dead_code, reason = "no family of this build has tools; a provider of one reads all of it")]
 pub(crate) struct ProviderCall<'a> {
     pub(crate) client: &'a ClientContext<'a>,
     pub(crate) tool: &'a str,
@@ -453,8 +455,11 @@ impl ResourceRegistry {
 }
 
 /// Returns the tools of the providers that are switched on.
-pub(crate) fn builtin_tools(_settings: &Resources) -> Vec<BuiltinTool> {
-    Vec::new()
+pub(crate) fn builtin_tools(settings: &Resources) -> Vec<BuiltinTool> {
+    let memory = ProviderTool::MEMORY.into_iter().filter(|_| settings.memory.is_some());
+    let batches = ProviderTool::BATCH.into_iter().filter(|_| settings.batchtools.is_some());
+    let tool = |tool: ProviderTool| BuiltinTool::new(tool.name(), true, |version| tool.json(version));
+    memory.chain(batches).filter_map(tool).collect()
 }
 
 /// Returns the owner of the quotas of a request.

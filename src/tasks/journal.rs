@@ -260,6 +260,32 @@ impl TaskJournal {
         over.into_iter().for_each(|key| self.note_session(key, None));
     }
 
+    /// Puts a change of a row of the memory bank into the write queue; without a value the row is
+    /// removed. Without a store nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreProblem`] if there is no room in the queue; then nothing is enqueued.
+    pub fn note_memory(&self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreProblem> {
+        let done = self.hand(|store| match &value {
+            Some(value) => store.put(StoreTable::Memory, key.clone(), value.clone()),
+            None => store.remove(StoreTable::Memory, key.clone()),
+        });
+        if let Err(problem) = &done {
+            debug!(error = %problem, "failed to persist memory");
+        }
+        done
+    }
+
+    /// Calls `row` with each row of the memory bank, in the order of keys. Reads the whole table:
+    /// not for an async thread.
+    pub fn memory_rows(&self, mut row: impl FnMut(&[u8], &[u8])) {
+        let Some(store) = self.store.load_full() else { return };
+        if let Err(problem) = store.load(StoreTable::Memory, &mut row) {
+            warn!(error = %problem, "failed to read persisted memory");
+        }
+    }
+
     /// Writes the pending changes, and closes the file.
     pub fn close(&self) {
         if let Some(Err(problem)) = self.store.load_full().map(|store| store.close()) {

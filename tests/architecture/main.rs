@@ -64,6 +64,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     // Of `bridge` only `work`: the effect of an event on a task is pure and lives there.
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "sync", "telemetry"]),
+    // Rows are persisted through the journal of tasks.
+    ("memory", &["quota", "sync", "tasks"]),
     // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is
     // stopped through `transport`.
     ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "quota", "sync", "telemetry", "transport"]),
@@ -108,8 +110,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("calls", BELOW_SERVERS),
     ("resources", WITH_CALLS),
+    ("batch", WITH_RESOURCES),
     // The servers never import each other: what they share is below.
-    ("mcp_server", WITH_RESOURCES),
+    ("mcp_server", WITH_BATCH),
     ("a2a_server", WITH_CALLS),
     (
         "push_receiver",
@@ -170,6 +173,7 @@ const WITH_CALLS: &[&str] = &[
     "access",
     "discovery",
     "calls",
+    "memory",
 ];
 const WITH_RESOURCES: &[&str] = &[
     "jsonrpc",
@@ -194,10 +198,40 @@ const WITH_RESOURCES: &[&str] = &[
     "access",
     "discovery",
     "calls",
+    "memory",
     "resources",
+];
+const WITH_BATCH: &[&str] = &[
+    "jsonrpc",
+    "sse",
+    "mcp",
+    "a2a",
+    "fault",
+    "seal",
+    "bridge",
+    "agents",
+    "auth",
+    "config",
+    "follow",
+    "quota",
+    "sync",
+    "tasks",
+    "telemetry",
+    "transport",
+    "sessions",
+    "limits",
+    "http_edge",
+    "access",
+    "discovery",
+    "calls",
+    "memory",
+    "resources",
+    "batch",
 ];
 /// Composition alone: the services, and the parts that they are made of.
 const BELOW_GATEWAY: &[&str] = &[
+    "batch",
+    "memory",
     "resources",
     "a2a",
     "fault",

@@ -56,8 +56,17 @@ impl StoreFile {
             make(dir, &file)?;
         }
         let mut disk = Self { file, open, database: None, _owner: owner };
-        // All tables are there from the start: a missing one was lost.
-        for table in [StoreTable::Tasks, StoreTable::Turns, StoreTable::Sessions] {
+        // Files of an earlier version have no memory.
+        disk.work(|database| {
+            if database.begin_read()?.open_table(definition(StoreTable::Memory)).is_ok() {
+                return Ok(());
+            }
+            let all = database.begin_write()?;
+            all.open_table(definition(StoreTable::Memory))?;
+            Ok(all.commit()?)
+        })?;
+        // The other tables are there from the start: a missing one was lost.
+        for table in StoreTable::ALL {
             disk.work(|database| {
                 database.begin_read()?.open_table(definition(table))?;
                 Ok(())
@@ -128,6 +137,7 @@ fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'st
         StoreTable::Tasks => "tasks",
         StoreTable::Turns => "turns",
         StoreTable::Sessions => "revocations",
+        StoreTable::Memory => "memory",
     })
 }
 
@@ -165,7 +175,7 @@ fn make(dir: &Path, file: &Path) -> Result<(), StoreProblem> {
     guarded(&draft, || {
         let database = checked().create(&draft)?;
         let all = database.begin_write()?;
-        for table in [StoreTable::Tasks, StoreTable::Turns, StoreTable::Sessions] {
+        for table in StoreTable::ALL {
             all.open_table(definition(table))?;
         }
         Ok(all.commit()?)

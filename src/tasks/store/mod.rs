@@ -53,19 +53,24 @@ pub enum StoreTable {
     Turns,
     /// Sessions: ended ones, and the subscriptions of live ones.
     Sessions,
+    /// Values of the memory bank.
+    Memory,
 }
 
 impl StoreTable {
+    const ALL: [Self; 4] = [Self::Tasks, Self::Turns, Self::Sessions, Self::Memory];
+
     fn number(self) -> u8 {
         match self {
             Self::Tasks => 0,
             Self::Turns => 1,
             Self::Sessions => 2,
+            Self::Memory => 3,
         }
     }
 
     fn numbered(number: u8) -> Option<Self> {
-        [Self::Tasks, Self::Turns, Self::Sessions].into_iter().find(|table| table.number() == number)
+        Self::ALL.into_iter().find(|table| table.number() == number)
     }
 }
 

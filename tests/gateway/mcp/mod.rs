@@ -2,6 +2,7 @@
 
 mod answer_here;
 mod bad_input;
+mod batches;
 mod bounds;
 mod call;
 mod client_leaves;
@@ -14,6 +15,7 @@ pub(crate) mod finding;
 mod ladder;
 mod large_body;
 mod listen;
+mod memory_bank;
 mod sessions;
 mod stream;
 mod subagents;

@@ -1,0 +1,253 @@
+//! Batches of calls over several agents: concurrency, priorities, failures, progress, cancellation.
+
+use serde_json::{Value, json};
+
+use crate::auth::rules::{auth, key_of};
+use crate::kit::scene::complaint;
+use crate::support::payload::v1;
+use crate::support::{Card, McpClient, Reply, ScriptedAgent, Signal, TestGateway, in_time};
+
+const CALLS: usize = 50;
+const CONCURRENCY: usize = 8;
+const SETTINGS: &str = "resources: { batchtools: { max_concurrency: 8 } }\n";
+
+/// Four agents, of which the last fails, behind one gateway.
+struct Town {
+    agents: Vec<ScriptedAgent>,
+    gateway: TestGateway,
+    /// Agents answer once this is open.
+    gate: Signal,
+}
+
+impl Town {
+    async fn new(settings: &str) -> Self {
+        let gate = Signal::new();
+        let mut agents = Vec::new();
+        for number in 0..4 {
+            let agent = ScriptedAgent::start(Card::v1().name(&format!("Agent {number}")).skill("work")).await;
+            let gate = gate.clone();
+            agent.on_stream(move |request| match number {
+                3 => Reply::error(-32603, "broken").after(&gate),
+                _ => Reply::events([v1::message(&format!("done {}", request.text()))]).after(&gate),
+            });
+            agents.push(agent);
+        }
+        let gateway = TestGateway::start(|ports| {
+            let agents = agents.iter().enumerate();
+            let agents: String = agents
+                .map(|(number, agent)| format!("  a{number}:\n    card: {}\n", agent.card_url()))
+                .collect();
+            format!("{}{settings}agents:\n{agents}", ports.listeners())
+        })
+        .await;
+        Self { agents, gateway, gate }
+    }
+
+    /// The texts of all calls that have arrived.
+    fn arrived(&self) -> Vec<String> {
+        let calls = self.agents.iter().flat_map(|agent| agent.calls("SendStreamingMessage"));
+        calls.map(|request| request.text()).collect()
+    }
+
+    /// Waits until so many calls have arrived at all agents.
+    async fn wait_for_calls(&self, count: usize) {
+        let arrived = async {
+            while self.arrived().len() < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        in_time("the calls", arrived).await;
+    }
+}
+
+/// Calls of all agents in turn: the low ones first, the high ones last.
+fn calls(count: usize) -> Vec<Value> {
+    let call = |number: usize| {
+        let priority = match number {
+            _ if number < 10 => "low",
+            _ if number >= count - 10 => "high",
+            _ => "normal",
+        };
+        let text = format!("{priority} {number}");
+        json!({ "tool": format!("a{}_work", number % 4), "arguments": { "text": text }, "priority": priority })
+    };
+    (0..count).map(call).collect()
+}
+
+fn starting(arguments: Value) -> Value {
+    json!({ "name": "batch_start", "arguments": arguments, "_meta": { "progressToken": "p" } })
+}
+
+async fn tool(client: &McpClient, name: &str, arguments: Value) -> Value {
+    client.modern("tools/call", json!({ "name": name, "arguments": arguments })).await.result().await
+}
+
+async fn read(client: &McpClient, uri: &str) -> Value {
+    let result = client.modern("resources/read", json!({ "uri": uri })).await.result().await;
+    let text = result["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{uri}: {result}"));
+    serde_json::from_str(text).unwrap()
+}
+
+/// Reads a resource until it is so.
+async fn until(client: &McpClient, uri: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let reads = async {
+        loop {
+            let value = read(client, uri).await;
+            if is_so(&value) {
+                return value;
+            }
+        }
+    };
+    in_time(uri, reads).await
+}
+
+#[tokio::test]
+async fn batch_runs_over_all_agents() {
+    let town = Town::new(SETTINGS).await;
+    let client = town.gateway.client();
+    let starter = client.clone();
+    let batch = tokio::spawn(async move {
+        starter.modern("tools/call", starting(json!({ "calls": calls(CALLS) }))).await.finish().await
+    });
+    town.wait_for_calls(CONCURRENCY).await;
+    let queue = read(&client, "batchtools://queue/status").await;
+    assert_eq!((&queue["queueSize"], &queue["activeBatches"]), (&json!(CALLS - CONCURRENCY), &json!(1)));
+    assert_eq!(queue["maxConcurrency"], CONCURRENCY);
+    let operation = &queue["operations"][0];
+    assert_eq!((&operation["id"], &operation["priority"]), (&json!("batch_001"), &json!("high")));
+    assert_eq!((&operation["running"], &operation["estimatedDuration"]), (&json!(CONCURRENCY), &Value::Null));
+    assert!(operation["startTime"].as_str().unwrap().ends_with('Z'));
+    let first = town.arrived();
+    assert_eq!(first.len(), CONCURRENCY, "no more than that at once");
+    assert!(first.iter().all(|text| text.starts_with("high")), "{first:?}");
+    town.gate.open();
+    let finished = in_time("the batch", batch).await.unwrap();
+
+    let report = &finished.response["result"]["structuredContent"];
+    assert_eq!((&report["status"], &report["total"]), (&json!("completed"), &json!(CALLS)), "{report}");
+    assert_eq!(report["peakConcurrency"], CONCURRENCY);
+    let results = report["results"].as_array().unwrap();
+    assert_eq!(results.len(), CALLS);
+    for (number, result) in results.iter().enumerate() {
+        let text = calls(CALLS)[number]["arguments"]["text"].as_str().unwrap().to_owned();
+        assert_eq!(result["index"], number);
+        match number % 4 {
+            3 => assert_eq!(result["status"], "failed", "{result}"),
+            _ => assert_eq!(result["result"]["content"][0]["text"], format!("done {text}"), "{result}"),
+        }
+    }
+    let failed = CALLS / 4;
+    assert_eq!((&report["failed"], &report["completed"]), (&json!(failed), &json!(CALLS - failed)));
+    assert_eq!(report["successRate"], json!(0.76));
+    assert!(report["speedup"].as_f64().unwrap() > 1.0, "{report}");
+    assert_eq!(town.arrived().len(), CALLS, "each call once");
+
+    let told: Vec<f64> = finished
+        .notifications
+        .iter()
+        .filter(|told| told["method"] == "notifications/progress")
+        .map(|told| told["params"]["progress"].as_f64().unwrap())
+        .collect();
+    assert!(!told.is_empty() && told.is_sorted() && told.last() == Some(&50.0), "{told:?}");
+
+    let performance = read(&client, "batchtools://metrics/performance").await;
+    assert_eq!(performance["overall"]["optimizationsApplied"], 1);
+    assert_eq!(performance["overall"]["averageSpeedup"], report["speedup"]);
+    assert_eq!(performance["overall"]["memoryReduction"], Value::Null);
+    assert_eq!(performance["byType"]["concurrent_processing"]["successRate"], json!(0.76));
+    assert_eq!(performance["byType"]["parallel_content_processing"]["count"], 0);
+    let queue = read(&client, "batchtools://queue/status").await;
+    assert_eq!((&queue["queueSize"], &queue["operations"]), (&json!(0), &json!([])));
+    assert!(queue["throughput"]["operationsPerSecond"].as_f64().unwrap() > 0.0);
+    assert!(queue["throughput"]["averageLatency"].is_u64());
+    assert_eq!(read(&client, "batchtools://batches/batch_001").await["results"], report["results"]);
+}
+
+#[tokio::test]
+async fn client_cancels_its_batch() {
+    let town = Town::new(SETTINGS).await;
+    let session = town.gateway.client().legacy().await;
+    let params = json!({ "name": "batch_start", "arguments": { "calls": calls(20) } });
+    let request = json!({ "jsonrpc": "2.0", "id": "b-1", "method": "tools/call", "params": params });
+    let caller = session.clone();
+    let batch = tokio::spawn(async move { caller.post(&request).await.text().await });
+    town.wait_for_calls(CONCURRENCY).await;
+    session.notify("notifications/cancelled", json!({ "requestId": "b-1" })).await;
+    let body = in_time("the end of the request", batch).await.unwrap();
+    assert!(!body.contains("result"), "a cancelled request has no response: {body}");
+    let client = town.gateway.client();
+    let uri = "batchtools://batches/batch_001";
+    let report = until(&client, uri, |report| report["status"] != "running").await;
+    assert_eq!((&report["status"], &report["cancelled"]), (&json!("cancelled"), &json!(20)), "{report}");
+    assert_eq!((&report["speedup"], &report["pending"]), (&Value::Null, &json!(0)));
+    assert_eq!(town.arrived().len(), CONCURRENCY, "the others never began");
+}
+
+#[tokio::test]
+async fn batch_goes_on_without_its_client() {
+    let town = Town::new(SETTINGS).await;
+    let client = town.gateway.client();
+    let begun = tool(&client, "batch_start", json!({ "calls": calls(12), "wait": false })).await;
+    let report = &begun["structuredContent"];
+    assert_eq!((&report["status"], &report["batchId"]), (&json!("running"), &json!("batch_001")));
+    let uri = report["resource"].as_str().unwrap();
+    town.gate.open();
+    let report = until(&client, uri, |report| report["status"] == "completed").await;
+    assert_eq!((&report["completed"], &report["failed"]), (&json!(9), &json!(3)));
+    let cancelled = tool(&client, "batch_cancel", json!({ "batchId": "batch_001" })).await;
+    assert_eq!(cancelled["structuredContent"]["canceled"], false, "it has ended");
+    let unknown = tool(&client, "batch_cancel", json!({ "batchId": "batch_002" })).await;
+    assert!(complaint(&unknown).contains("no batch"));
+}
+
+#[tokio::test]
+async fn settings_of_batches_are_changed_by_tool() {
+    let town = Town::new(SETTINGS).await;
+    let client = town.gateway.client();
+    town.gate.open();
+    let uri = "batchtools://config/settings";
+    let settings = read(&client, uri).await;
+    assert_eq!((&settings["enabled"], &settings["maxConcurrency"]), (&json!(true), &json!(CONCURRENCY)));
+    assert_eq!(settings["thresholds"]["queueSize"], 1000);
+    let change = json!({ "maxConcurrency": 2, "thresholds": { "queueSize": 5 } });
+    assert_eq!(tool(&client, "batch_configure", change).await["structuredContent"]["maxConcurrency"], 2);
+    assert_eq!(read(&client, uri).await["thresholds"]["queueSize"], 5);
+    let refused = tool(&client, "batch_configure", json!({ "maxConcurrency": 9 })).await;
+    assert!(complaint(&refused).contains("resources.batchtools.max_concurrency allows 8"), "{refused}");
+    let refused = tool(&client, "batch_start", json!({ "calls": calls(20) })).await;
+    assert!(complaint(&refused).contains("thresholds.queueSize allows 5"), "{refused}");
+    let done = tool(&client, "batch_start", json!({ "calls": &calls(20)[..5] })).await;
+    assert_eq!(done["structuredContent"]["maxConcurrency"], 2, "{done}");
+    tool(&client, "batch_configure", json!({ "enabled": false })).await;
+    let refused = tool(&client, "batch_start", json!({ "calls": &calls(20)[..2] })).await;
+    assert!(complaint(&refused).contains("switched off"), "{refused}");
+}
+
+#[tokio::test]
+async fn batches_belong_to_their_caller() {
+    let rules = "rules:\n  - deny: true\n    callers: [\"key:ben\"]\n    tools: batch_configure\n  - callers: [\"key:*\"]\n";
+    let town = Town::new(&format!("{SETTINGS}{}{rules}", auth(&["ann", "ben"]))).await;
+    town.gate.open();
+    let by = |name| town.gateway.client().header("X-Api-Key", &key_of(name));
+    let (ann, ben) = (by("ann"), by("ben"));
+    tool(&ann, "batch_start", json!({ "calls": &calls(20)[..4] })).await;
+    tool(&ann, "batch_configure", json!({ "maxConcurrency": 1 })).await;
+    let unseen = ben.modern("resources/read", json!({ "uri": "batchtools://batches/batch_001" })).await;
+    assert!(unseen.json().await["error"].is_object());
+    let refused = tool(&ben, "batch_cancel", json!({ "batchId": "batch_001" })).await;
+    assert!(complaint(&refused).contains("no batch"));
+    let performance = read(&ben, "batchtools://metrics/performance").await;
+    assert_eq!(performance["byType"]["concurrent_processing"]["count"], 0);
+    assert_eq!(read(&ben, "batchtools://config/settings").await["maxConcurrency"], CONCURRENCY);
+    let params = json!({ "name": "batch_configure", "arguments": { "maxConcurrency": 1 } });
+    let refused = ben.modern("tools/call", params).await.json().await;
+    assert!(refused["error"].is_object(), "{refused}");
+    let settings = ben.modern("resources/read", json!({ "uri": "batchtools://config/settings" })).await;
+    assert_eq!(settings.result().await["contents"][0]["_meta"]["permissions"], json!(["read"]));
+    let list = ben.modern("resources/list", json!({})).await.result().await.to_string();
+    assert!(list.contains("batchtools://queue/status") && !list.contains("batch_001"), "{list}");
+    let unknown = tool(&ben, "batch_start", json!({ "calls": [{ "tool": "none" }] })).await;
+    let result = &unknown["structuredContent"]["results"][0];
+    assert_eq!(result["status"], "failed", "{unknown}");
+    assert!(result["error"].as_str().unwrap().contains("none"), "{unknown}");
+}

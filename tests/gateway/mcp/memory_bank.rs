@@ -1,0 +1,243 @@
+//! The memory bank: values that clients store with tools and read as resources.
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::auth::rules::{auth, key_of};
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, complaint};
+use crate::support::payload::v1;
+use crate::support::{Card, McpClient, Reply, in_time};
+
+const MEMORY: &str = "resources: { memory: {} }";
+
+async fn tool(client: &McpClient, name: &str, arguments: Value) -> Value {
+    client.modern("tools/call", json!({ "name": name, "arguments": arguments })).await.result().await
+}
+
+async fn store(client: &McpClient, namespace: &str, key: &str, value: Value) -> Value {
+    let stored =
+        tool(client, "memory_store", json!({ "namespace": namespace, "key": key, "value": value })).await;
+    assert_eq!(stored["isError"], false, "{stored}");
+    stored["structuredContent"].clone()
+}
+
+/// The content of a resource.
+async fn read(client: &McpClient, uri: &str) -> Value {
+    let result = client.modern("resources/read", json!({ "uri": uri })).await.result().await;
+    let text = result["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("{uri}: {result}"));
+    serde_json::from_str(text).unwrap()
+}
+
+async fn is_unknown(client: &McpClient, uri: &str) -> bool {
+    client.modern("resources/read", json!({ "uri": uri })).await.json().await["error"].is_object()
+}
+
+#[tokio::test]
+async fn stored_values_have_the_shapes() {
+    let scene = Scene::tuned(MEMORY).await;
+    let client = scene.gateway.client();
+    let stored = store(&client, "notes", "task:7:specification", json!({ "goal": "a song" })).await;
+    assert_eq!(stored["uri"], "memory://data/notes/task%3A7%3Aspecification");
+    store(&client, "notes", "task:7:completion", json!([1, null])).await;
+
+    let keys = read(&client, "memory://namespace/notes/keys").await;
+    assert_eq!(keys["namespace"], "notes");
+    assert_eq!(keys["keys"][1]["key"], "task:7:specification");
+    assert_eq!((&keys["keys"][0]["size"], &keys["keys"][0]["ttl"]), (&json!(8), &Value::Null));
+    assert_eq!((&keys["stats"]["total"], &keys["stats"]["size"]), (&json!(2), &json!(25)));
+    assert!(keys["stats"]["oldestEntry"].as_str().unwrap() <= keys["keys"][0]["accessed"].as_str().unwrap());
+
+    let uri = "memory://data/notes/task:7:specification";
+    read(&client, uri).await;
+    let value = read(&client, uri).await;
+    assert_eq!((&value["key"], &value["value"]["goal"]), (&json!("task:7:specification"), &json!("a song")));
+    assert_eq!(value["metadata"]["accessCount"], 2);
+    assert_eq!(value["metadata"]["namespace"], "notes");
+    let other = read(&client, "mcp://mcp-a2a-gateway/memory/data/notes/task:7:specification").await;
+    assert_eq!(other["value"], value["value"], "the other spelling");
+
+    let found = read(&client, "memory://search/notes?pattern=task:*:specification").await;
+    assert_eq!(found["pattern"], "task:*:specification");
+    assert_eq!(found["results"][0]["key"], "task:7:specification");
+    assert_eq!(found["results"][0]["score"], 1.0);
+    assert_eq!(found["results"][0]["preview"], r#"{"goal":"a song"}"#);
+    assert_eq!(found["results"][0]["metadata"]["accessCount"], 3);
+    assert_eq!(found["pagination"], json!({ "total": 1, "totalIsExact": true, "page": 1, "limit": 20 }));
+    let ranked = read(&client, "memory://search/notes?pattern=song").await;
+    assert_eq!(ranked["results"][0]["key"], "task:7:specification");
+    let score = ranked["results"][0]["score"].as_f64().unwrap();
+    assert!(score > 0.0 && score < 1.0, "{score}");
+
+    let deleted =
+        tool(&client, "memory_delete", json!({ "namespace": "notes", "key": "task:7:completion" })).await;
+    assert_eq!(deleted["structuredContent"]["deleted"], true);
+    assert!(is_unknown(&client, "memory://data/notes/task:7:completion").await);
+}
+
+#[tokio::test]
+async fn memory_is_listed_with_its_facts() {
+    let scene = Scene::tuned(MEMORY).await;
+    let client = scene.gateway.client();
+    store(&client, "notes", "a", json!(1)).await;
+    let list = client.modern("resources/list", json!({})).await.result().await;
+    let row = list["resources"].as_array().unwrap().iter();
+    let row = row.filter(|row| row["uri"] == "memory://namespace/notes/keys").collect::<Vec<_>>();
+    assert_eq!(row.len(), 1, "{list}");
+    let facts = &row[0]["_meta"];
+    assert_eq!((&facts["type"], &facts["cachePolicy"]), (&json!("memory"), &json!("realtime")));
+    assert_eq!(facts["permissions"], json!(["read", "write"]));
+    let templates = client.modern("resources/templates/list", json!({})).await.result().await;
+    let templates = templates["resourceTemplates"].as_array().unwrap();
+    let of_memory = |template: &&Value| template["uriTemplate"].as_str().unwrap().starts_with("memory://");
+    assert_eq!(templates.iter().filter(of_memory).count(), 3);
+    let read = client.modern("resources/read", json!({ "uri": "memory://data/notes/a" })).await;
+    let facts = read.result().await["contents"][0]["_meta"].clone();
+    assert_eq!((&facts["resourceId"], &facts["type"]), (&json!("memory://data/notes/a"), &json!("memory")));
+    assert!(facts["schema"].as_str().unwrap().ends_with("#/$defs/memoryData"), "{facts}");
+}
+
+#[tokio::test]
+async fn memory_is_off_until_configured() {
+    let scene = Scene::new().await;
+    let client = scene.gateway.client();
+    let tools = client.modern("tools/list", json!({})).await.result().await.to_string();
+    assert!(!tools.contains("memory_store") && !tools.contains("batch_start"));
+    assert!(is_unknown(&client, "memory://namespace/n/keys").await);
+    assert!(is_unknown(&client, "batchtools://queue/status").await);
+}
+
+#[tokio::test]
+async fn pages_of_keys_follow_the_cursor() {
+    let scene = Scene::tuned(MEMORY).await;
+    let client = scene.gateway.client();
+    for number in 0..5 {
+        store(&client, "n", &format!("k{number}"), json!(number)).await;
+    }
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = read(&client, &format!("memory://namespace/n/keys?limit=2&cursor={cursor}")).await;
+        seen.extend(page["keys"].as_array().unwrap().iter().map(|key| key["key"].clone()));
+        match page["nextCursor"].as_str() {
+            Some(next) => next.clone_into(&mut cursor),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["k0", "k1", "k2", "k3", "k4"]);
+    let second = read(&client, "memory://search/n?pattern=k*&limit=2&page=2").await;
+    assert_eq!(second["results"][0]["key"], "k2");
+    assert_eq!((&second["pagination"]["total"], &second["pagination"]["page"]), (&json!(5), &json!(2)));
+}
+
+#[tokio::test]
+async fn callers_do_not_see_each_other() {
+    let settings = format!("{MEMORY}\n{}", auth(&["ann", "ben"]));
+    let scene = Scene::tuned(&settings).await;
+    let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
+    let (ann, ben) = (by("ann"), by("ben"));
+    store(&ann, "n", "secret", json!("of ann")).await;
+    store(&ben, "n", "own", json!("of ben")).await;
+    for uri in [
+        "memory://namespace/n/keys",
+        "memory://search/n?pattern=*",
+        "memory://search/n?pattern=ann",
+        "mcp://mcp-a2a-gateway/memory/namespace/n/keys",
+    ] {
+        assert!(!read(&ben, uri).await.to_string().contains("secret"), "{uri}");
+    }
+    assert!(is_unknown(&ben, "memory://data/n/secret").await);
+    let deleted = tool(&ben, "memory_delete", json!({ "namespace": "n", "key": "secret" })).await;
+    assert_eq!(deleted["structuredContent"]["deleted"], false);
+    assert_eq!(read(&ann, "memory://data/n/secret").await["value"], "of ann");
+}
+
+#[tokio::test]
+async fn conversation_keeps_its_own_values() {
+    let settings = format!("{MEMORY}\n{}", auth(&["ann", "ben"]));
+    let scene = Scene::of(Card::v1().skill("sing"), "", &settings).await;
+    scene.agent.on_send(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
+    let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
+    let (ann, ben) = (by("ann"), by("ben"));
+    let sung = tool(&ann, "bard_sing", json!({ "text": "x" })).await;
+    let told = sung["content"][1]["text"].as_str().unwrap_or_else(|| panic!("{sung}"));
+    let context = told.split('"').nth(1).unwrap_or_else(|| panic!("{told}"));
+    store(&ann, context, "k", json!(1)).await;
+    store(&ann, "plain", "other", json!(1)).await;
+    let keys = read(&ann, &format!("memory://namespace/{context}/keys")).await;
+    assert_eq!((&keys["stats"]["total"], &keys["keys"][0]["key"]), (&json!(1), &json!("k")));
+    let stolen = read(&ben, &format!("memory://namespace/{context}/keys")).await;
+    assert_eq!(stolen["keys"], json!([]), "the handle of another caller");
+    let list = ann.modern("resources/list", json!({})).await.result().await.to_string();
+    assert!(list.contains(&format!("memory://namespace/{context}/keys")), "{list}");
+    assert!(!list.contains(RAW_CONTEXT) && !keys.to_string().contains(RAW_CONTEXT));
+}
+
+#[tokio::test]
+async fn refusal_names_the_bound() {
+    let settings = "resources: { memory: { value_bytes: 1KiB, caller_keys: 2 } }";
+    let scene = Scene::tuned(settings).await;
+    let client = scene.gateway.client();
+    let arguments = |key: &str, value: &str| json!({ "namespace": "n", "key": key, "value": value });
+    let refused = tool(&client, "memory_store", arguments("a", &"x".repeat(1100))).await;
+    assert!(complaint(&refused).contains("resources.memory.value_bytes allows 1024"), "{refused}");
+    store(&client, "n", "a", json!(1)).await;
+    store(&client, "n", "b", json!(1)).await;
+    let refused = tool(&client, "memory_store", arguments("c", "x")).await;
+    assert!(complaint(&refused).contains("resources.memory.caller_keys allows (2)"), "{refused}");
+    let bad = client.modern("resources/read", json!({ "uri": "memory://search/n?pattern=[" })).await;
+    let bad = bad.json().await;
+    assert!(bad["error"]["message"].as_str().unwrap().contains("glob"), "{bad}");
+}
+
+#[tokio::test]
+async fn rules_deny_reading_and_writing() {
+    let rules = "rules:\n  - deny: true\n    callers: [\"key:ben\"]\n    tools: memory_store\n  - deny: true\n    callers: \
+                 [\"key:ben\"]\n    resources: \"memory://data/*\"\n  - callers: [\"key:*\"]\n";
+    let settings = format!("{MEMORY}\n{}{rules}", auth(&["ann", "ben"]));
+    let scene = Scene::tuned(&settings).await;
+    let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
+    let (ann, ben) = (by("ann"), by("ben"));
+    store(&ann, "n", "k", json!(1)).await;
+    let params = json!({ "name": "memory_store", "arguments": { "namespace": "n", "key": "k", "value": 1 } });
+    let refused = ben.modern("tools/call", params).await.json().await;
+    assert!(refused["error"].is_object(), "{refused}");
+    assert!(is_unknown(&ben, "memory://data/n/k").await);
+    let keys = ben.modern("resources/read", json!({ "uri": "memory://namespace/n/keys" })).await;
+    let facts = keys.result().await["contents"][0]["_meta"].clone();
+    assert_eq!(facts["permissions"], json!(["read"]), "no permission to write");
+}
+
+#[tokio::test]
+async fn subscriber_hears_of_its_key_once() {
+    let scene = Scene::tuned(MEMORY).await;
+    let (client, session) = (scene.gateway.client(), scene.session().await);
+    store(&client, "n", "watched", json!(1)).await;
+    let uri = "memory://data/n/watched";
+    let answer = session.call("resources/subscribe", json!({ "uri": uri })).await;
+    assert_eq!(answer.result().await, json!({}));
+    let mut stream = session.listen(None).await;
+    store(&client, "n", "other", json!(1)).await;
+    store(&client, "n", "watched", json!(2)).await;
+    let told = in_time("a notification", stream.next_message()).await;
+    assert_eq!(told["method"], "notifications/resources/updated");
+    assert_eq!(told["params"]["uri"], uri);
+    assert_eq!(read(&client, uri).await["value"], 2);
+}
+
+#[tokio::test]
+async fn memory_survives_a_restart() {
+    let folder = TempDir::new().unwrap();
+    let settings = format!("{MEMORY}\ntasks: {{ data_dir: {} }}", folder.path().join("data").display());
+    let first = Scene::tuned(&settings).await;
+    store(&first.gateway.client(), "n", "k", json!({ "deep": [1.50] })).await;
+    read(&first.gateway.client(), "memory://data/n/k").await;
+    let lasting = json!({ "namespace": "n", "key": "brief", "value": 1, "ttl": 3600 });
+    tool(&first.gateway.client(), "memory_store", lasting).await;
+    // Killed, not ended in order.
+    drop(first);
+    let second = Scene::tuned(&settings).await;
+    let client = second.gateway.client();
+    let value = read(&client, "memory://data/n/k").await;
+    assert_eq!(value["value"], json!({ "deep": [1.50] }));
+    let keys = read(&client, "memory://namespace/n/keys").await;
+    assert_eq!((&keys["stats"]["total"], &keys["keys"][0]["ttl"]), (&json!(2), &json!(3600)));
+}
