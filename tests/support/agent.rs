@@ -206,21 +206,31 @@ impl ScriptedAgent {
     pub async fn stop(mut self) -> SocketAddr {
         self.shared.stop.fire();
         in_time("the agent to stop", &mut self.server).await.expect("the agent did not panic");
-        reserve(self.address);
+        reserve(self.address).await;
         self.address
     }
 }
 
 /// Keeps the port of a stopped agent from every other socket of the machine until the test program
 /// ends: bound but not listening, so that connections are refused, and another agent can listen
-/// there.
-fn reserve(address: SocketAddr) {
-    let socket = TcpSocket::new_v4().and_then(|socket| {
+/// there. Another test may start a process at this moment, which holds the listener between its fork
+/// and its exec.
+async fn reserve(address: SocketAddr) {
+    let bind = || {
+        let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        Ok(socket)
-    });
-    std::mem::forget(socket.expect("the port of an agent that has stopped is free"));
+        std::io::Result::Ok(socket)
+    };
+    let bound = async {
+        loop {
+            match bind() {
+                Ok(socket) => break socket,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    std::mem::forget(in_time("the port of the stopped agent", bound).await);
 }
 
 impl Drop for ScriptedAgent {
