@@ -456,7 +456,7 @@ impl<'c> ProxiedRequest<'c> {
         let short = |_, id: &str| if id.len() < MIN_UNGUESSABLE_BYTES { Err(()) } else { Ok(None) };
         match splice_params(params.get(), Dialect::V0_1, operation, short) {
             Err(RewriteError::Refused(())) => {
-                let why = "who shows no key or token names tasks and sessions by UUIDs: others could guess shorter ids";
+                let why = "a caller without a key or token names tasks and sessions by UUIDs: others could guess shorter ids";
                 Err(Fault::InvalidParams(why.into()))
             }
             _ => Ok(()),
