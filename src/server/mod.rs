@@ -11,7 +11,7 @@ use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,7 +29,7 @@ use pingora::services::ServiceHandle;
 use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
-use shutdown::{DrainSignal, YieldingService};
+use shutdown::{DrainSignal, EndSignals, YieldingService};
 use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
@@ -83,6 +83,7 @@ pub(crate) struct PreparedServer {
     shutdown: Shutdown,
     upgrade: UpgradeCoordinator,
     listeners: ListenerShutdown,
+    signals: Option<EndSignals>,
 }
 
 /// Creates a server, which takes the sockets of another process over if `takes_over`.
@@ -92,7 +93,7 @@ pub(crate) struct PreparedServer {
 /// [`StartError`] names the unusable part.
 pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, StartError> {
     tls::install_provider();
-    let hangups = tls::hangups();
+    let (hangups, signals) = (tls::hangups(), EndSignals::register());
     // Before the first file is written.
     shutdown::survive_file_size_limit();
     // Before the gateway, which reads the limit too.
@@ -137,7 +138,8 @@ pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedSe
     } else {
         server.bootstrap();
     }
-    Ok(PreparedServer { server, gateway, shutdown: settings.shutdown, upgrade: sockets, listeners })
+    let shutdown = settings.shutdown;
+    Ok(PreparedServer { server, gateway, shutdown, upgrade: sockets, listeners, signals })
 }
 
 /// The gateway behind the services of the process, and the end of their listeners.
@@ -258,9 +260,10 @@ fn service(
 impl PreparedServer {
     /// Runs until a signal ends the process, and then until requests under way are done.
     pub(crate) fn run(self) -> ! {
-        let Self { server, gateway, shutdown, upgrade, listeners } = self;
+        let Self { server, gateway, shutdown, upgrade, listeners, signals } = self;
+        let signals = Mutex::new(signals);
         server.run(RunArgs {
-            shutdown_signal: Box::new(DrainSignal { gateway, shutdown, upgrade, listeners }),
+            shutdown_signal: Box::new(DrainSignal { gateway, shutdown, upgrade, listeners, signals }),
         });
         end_process(0)
     }

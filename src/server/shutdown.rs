@@ -7,8 +7,8 @@
 //! being sent. Without this the connections that a listener accepted last would be closed without a
 //! response. See `upgrade` for the process that takes the sockets over.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -26,6 +26,7 @@ use super::end_process;
 use super::upgrade::{Serves, UpgradeCoordinator};
 use crate::config::Shutdown;
 use crate::gateway::Gateway;
+use crate::sync::lock;
 
 /// The interval of checks for calls under way.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -57,26 +58,28 @@ pub(super) struct DrainSignal {
     pub(super) upgrade: UpgradeCoordinator,
     /// The end of the listeners.
     pub(super) listeners: ListenerShutdown,
+    /// The signals, until the wait begins.
+    pub(super) signals: Mutex<Option<EndSignals>>,
 }
 
 /// The signals that end the process.
-struct EndSignals {
+pub(super) struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
+    /// Ends the process after its sockets were handed over.
+    quit: Signal,
 }
 
 #[async_trait]
 impl ShutdownSignalWatch for DrainSignal {
     async fn recv(&self) -> ShutdownSignal {
-        let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
-        let [Ok(terminate), Ok(interrupt), Ok(mut quit)] = signals else {
+        let Some(mut ending) = lock(&self.signals).take() else {
             // Without signals the process can only be killed.
             return std::future::pending().await;
         };
-        let mut ending = EndSignals { terminate, interrupt };
         loop {
             let offer = async {
-                quit.recv().await;
+                ending.quit.recv().await;
                 self.upgrade.accept_successor(&self.gateway).await
             };
             tokio::select! {
@@ -124,6 +127,23 @@ impl DrainSignal {
 }
 
 impl EndSignals {
+    /// Receives the signals from now on. Until then each of them ends the process at once, without
+    /// a response to the calls under way. `None`: they cannot be received.
+    pub(super) fn register() -> Option<Self> {
+        let runtime = Builder::new_current_thread().enable_io().build();
+        let signals = runtime.and_then(|runtime| {
+            // The receivers outlive this runtime: any other of the process delivers to them.
+            let _entered = runtime.enter();
+            let [terminate, interrupt, quit] =
+                [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
+            Ok(Self { terminate: terminate?, interrupt: interrupt?, quit: quit? })
+        });
+        if let Err(error) = &signals {
+            warn!(%error, "failed to receive SIGTERM, SIGINT and SIGQUIT, each ends the process at once");
+        }
+        signals.ok()
+    }
+
     /// Waits for a signal that ends the process at once.
     async fn again(&mut self) {
         tokio::select! {

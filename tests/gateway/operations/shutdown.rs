@@ -30,6 +30,39 @@ async fn running_call_finishes_first() {
     assert_eq!(scene.gateway.terminate().await, Some(0));
 }
 
+/// Each signal arrives while the services begin; the default action would end the process without the
+/// responses to the calls under way.
+#[tokio::test]
+async fn signals_at_start_are_obeyed() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    use std::process::{Command, Stdio};
+
+    let directory = tempfile::tempdir().unwrap();
+    for signal in ["-TERM", "-INT"] {
+        let (port, file) = (crate::support::free_port(), directory.path().join("gateway.yaml"));
+        let agents = "agents: { a: { card: http://127.0.0.1:1/ } }\nshutdown: { grace: 0s }";
+        std::fs::write(&file, format!("listeners: [{{ address: 127.0.0.1:{port} }}]\n{agents}\n")).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"))
+            .args(["serve", "--config"])
+            .arg(&file)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let mut log = child.stderr.take().unwrap();
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut text = String::new();
+            log.read_to_string(&mut text).unwrap();
+            (child.wait().unwrap(), text)
+        });
+        let (status, log) = crate::support::in_time("the end", ended).await.unwrap();
+        assert_eq!(status.code(), Some(0), "{signal}: {log}");
+    }
+}
+
 #[tokio::test]
 async fn idle_gateway_ends_at_once() {
     let mut scene = Scene::tuned("shutdown: { grace: 0s, drain: 10s }").await;
