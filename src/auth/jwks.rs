@@ -50,7 +50,7 @@ pub(crate) enum SignatureError {
     Wrong,
 }
 
-/// Bytes and the signature that is said to be theirs.
+/// Bytes and the claimed signature of them.
 #[derive(Clone, Copy)]
 pub(super) struct SignedMessage<'a> {
     pub(super) message: &'a [u8],

@@ -270,7 +270,7 @@ section! {
         /// Size above which the artifacts of a finished task are fetched again from the agent
         /// instead of being kept.
         keep_artifacts: usize as ByteSize = 1MiB in 0..=1GiB,
-        /// Poll interval that clients are told.
+        /// Poll interval that clients get with a task.
         poll_interval: Duration = 2s in 10ms..=1h,
         /// Folder that keeps tasks, answered questions and ended sessions through a restart, and
         /// the seal key if `seal_key` is not set. One gateway uses it at a time. Without it nothing

@@ -18,7 +18,7 @@ const MAX_OWNERS: usize = 16;
 /// Bytes of an entry beyond those that are counted.
 const OVERHEAD: usize = 1024;
 
-/// Status that the client was told although the agent reports another.
+/// Status that the client got although the agent reports another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientOverride {
     /// Cancelled, although the agent did not stop.
@@ -34,7 +34,7 @@ pub struct EntryState {
     pub last: Option<ProgressUpdate>,
     /// Result of following, if it ended and no follower has begun anew.
     pub over: Option<Result<(), AgentFailure>>,
-    /// Status that the client was told although the agent reports another.
+    /// Status that the client got although the agent reports another.
     pub verdict: Option<ClientOverride>,
     /// Reason for which the task makes no progress at present, if known.
     pub delay: Option<TaskDelay>,

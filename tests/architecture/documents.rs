@@ -1,6 +1,6 @@
 //! The documents: links lead to something, the README is short, and the prose keeps the language.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -112,7 +112,7 @@ fn names_of_glossary_are_in_source() {
     let source: String =
         super::rust_files(&root.join("src")).iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let known: std::collections::BTreeSet<&str> = source.split(|c| !is_word(c)).collect();
+    let known: BTreeSet<&str> = source.split(|c| !is_word(c)).collect();
     let documents = documents();
     let terms = documents[Path::new("docs/contributing/glossary.md")].split_once("## Terms").unwrap().1;
     let rows = terms.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Term "));
@@ -124,6 +124,51 @@ fn names_of_glossary_are_in_source() {
         .filter(|name| name.starts_with(char::is_uppercase) && !known.contains(name))
         .collect();
     assert!(missing.is_empty(), "the source has none of {missing:?}");
+}
+
+/// Words with a dot that begin like a key and are none: metadata of A2A messages, and a member of manifests.
+const NO_KEYS: [&str; 5] =
+    ["mcp.resourceUri", "mcp.requestedSchema", "mcp.inputKey", "mcp.inputRequests", "tasks.get"];
+
+/// Keys of the configuration and metrics that a page names are those of the generated reference.
+#[test]
+fn named_keys_and_metrics_exist() {
+    let documents = documents();
+    let reference = |name: &str| &documents[Path::new("docs/reference").join(name).as_path()];
+    let quoted = |text: &str| -> Vec<String> {
+        prose(text).split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let rows =
+        reference("configuration.md").lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let (mut keys, mut at_top) = (BTreeSet::new(), BTreeSet::new());
+    for key in rows.map(|key| key.replace("[]", "")) {
+        // A section is named by its path, and keys of an agent may be named without theirs.
+        let ends = key.match_indices('.').map(|(at, _)| at).chain([key.len()]);
+        let sections: Vec<String> = ends.map(|end| key.chars().take(end).collect()).collect();
+        keys.extend(sections.iter().filter_map(|name| name.strip_prefix("agents.NAME.")).map(str::to_owned));
+        at_top.extend(sections.first().cloned());
+        keys.extend(sections);
+    }
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
+    let mut problems = String::new();
+    for (path, text) in &documents {
+        // The digests and the changelog name keys of others, and old ones.
+        if path.starts_with("docs/spec") || path == Path::new("CHANGELOG.md") {
+            continue;
+        }
+        for name in quoted(text) {
+            let key = name.split(':').next().unwrap_or_default().replace("[]", "");
+            let begins_like_key = key.split_once('.').is_some_and(|(first, _)| at_top.contains(first));
+            let is_key = keys.contains(&key) || NO_KEYS.contains(&key.as_str());
+            let metric = name.split('{').next().unwrap_or_default();
+            let is_metric = reference("metrics.md").contains(&format!("| `{metric}` |"));
+            let unknown_metric = name.starts_with("mcp_a2a_gateway_") && !is_metric;
+            if (begins_like_key && key.chars().all(is_word) && !is_key) || unknown_metric {
+                writeln!(problems, "{}: {name}", path.display()).unwrap();
+            }
+        }
+    }
+    assert!(problems.is_empty(), "neither keys nor metrics of the reference:\n{problems}");
 }
 
 #[test]

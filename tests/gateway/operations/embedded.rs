@@ -1,4 +1,4 @@
-//! The bridge inside another proxy: `examples/embed.rs` as it is.
+//! The gateway inside another proxy: `examples/embed.rs` as it is.
 
 use std::process::{Child, Command, Stdio};
 
@@ -24,7 +24,7 @@ fn example() -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn host_serves_paths_outside_bridge() {
+async fn host_serves_paths_outside_gateway() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_stream(|_| Reply::events([v1::completed("t", "c", "la la")]));
     let site = ScriptedAgent::start(Card::v1()).await;
