@@ -10,7 +10,8 @@ STARTED=
 
 finish() {
   for process in $STARTED; do
-    kill "$process" 2>/dev/null || true
+    # Not in order: a host of the gateway may wait minutes for its last requests.
+    kill -KILL "$process" 2>/dev/null || true
   done
   wait 2>/dev/null || true
   rm -rf "$WORK"

@@ -318,11 +318,12 @@ fn follow(page: &Page) -> String {
         }
         let mut running = Running::start(place.shell(&block.text));
         let ready = block.marked("background");
-        if let Err(error) = running.read_until(ready) {
-            problem(error);
-        }
-        if ready.is_none() && !running.child.wait().unwrap().success() {
-            problem(format!("the command failed: {}", running.printed));
+        match running.read_until(ready) {
+            Err(error) => problem(error),
+            Ok(()) if ready.is_none() && !running.child.wait().unwrap().success() => {
+                problem(format!("the command failed: {}", running.printed));
+            }
+            Ok(()) => {}
         }
         printed.clone_from(&running.printed);
         background.extend(ready.map(|_| running));

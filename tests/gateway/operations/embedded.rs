@@ -49,7 +49,7 @@ async fn host_serves_paths_outside_gateway() {
     let call = || client.modern("tools/call", json!({ "name": "bard_sing", "arguments": { "text": "x" } }));
     let sung = async {
         loop {
-            // Until the host listens and the bridge has read the card.
+            // Until the host listens and the gateway has read the card.
             let listens = client.try_send("OPTIONS", &[], Vec::new()).await.is_ok();
             if listens && call().await.text().await.contains("la la") {
                 return;
@@ -57,9 +57,12 @@ async fn host_serves_paths_outside_gateway() {
             tokio::task::yield_now().await;
         }
     };
-    in_time("the bridge to answer a call", sung).await;
+    in_time("the gateway to answer a call", sung).await;
     let elsewhere = client.at("/shop").get(&[]).await.text().await;
     assert!(elsewhere.contains("open"), "{elsewhere}");
     assert_eq!(site.log().hits("/shop").len(), 1);
-    assert!(site.log().hits("/mcp").is_empty(), "the host must not pass on what the bridge answered");
+    assert!(
+        site.log().hits("/mcp").is_empty(),
+        "the host must not pass on a request that the gateway answered"
+    );
 }
