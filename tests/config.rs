@@ -17,6 +17,8 @@ mod manifest_problems;
 mod manifests;
 #[path = "config/problems.rs"]
 mod problems;
+#[path = "config/prompts.rs"]
+mod prompts;
 #[path = "config/secrets.rs"]
 mod secrets;
 #[path = "config/settings.rs"]

@@ -253,6 +253,13 @@ impl Authorizer {
         self.rules.allow(caller, &read_of(agent, uri))
     }
 
+    /// Returns true if a caller may get a prompt of the operator. For the rules it is a tool of its
+    /// name.
+    pub(crate) fn may_get_prompt(&self, caller: &Caller, agent: Option<&str>, name: &str) -> bool {
+        let method = Method::PromptsGet.as_str();
+        self.rules.allow(caller, &Action { method, agent, tool: Some((name, name)), resource: None })
+    }
+
     /// Returns true if a tool is listed for a caller. A task tool needs an agent on the route that
     /// accepts it.
     pub(crate) fn is_tool_visible(&self, by: Requester<'_>, entry: &ToolRef) -> bool {

@@ -142,7 +142,7 @@ impl CallEngine {
         };
         let state = state.seal(&self.sealer, call.client.caller.name(), random());
         let requests = asked.and_then(|asked| asked.requests.input_requests());
-        self.writer(Era::Modern).input_required(call.id, requests.as_deref(), &state)
+        self.writer(Era::Modern).input_required(call.id, requests.as_deref(), Some(&state))
     }
 
     /// Sends an elicitation on the stream of the call. The call then waits for the task, as the

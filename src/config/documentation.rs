@@ -8,7 +8,7 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 12] = [
+const OPTIONAL_SECTIONS: [&str; 13] = [
     "listeners[].tls",
     "admin",
     "agents.NAME.signature",
@@ -17,6 +17,7 @@ const OPTIONAL_SECTIONS: [&str; 12] = [
     "agents.NAME.health",
     "calls.clients",
     "cards.signature",
+    "prompts",
     "auth",
     "resources.memory",
     "resources.batchtools",
@@ -25,8 +26,12 @@ const OPTIONAL_SECTIONS: [&str; 12] = [
 /// Keys of the example that stand in it although another key could replace them.
 const SHOWN_KEYS: [&str; 1] = ["agents.NAME.card"];
 /// Names of the example, by the section that they are in.
-const NAMES: [(&str, &str); 3] =
-    [("agents", "weather"), ("agents.NAME.skills", "forecast"), ("calls.clients", "our-host")];
+const NAMES: [(&str, &str); 4] = [
+    ("agents", "weather"),
+    ("agents.NAME.skills", "forecast"),
+    ("calls.clients", "our-host"),
+    ("prompts", "review"),
+];
 
 const REFERENCE_HEAD: &str = "\
 # Configuration keys

@@ -21,6 +21,7 @@ use super::listener::{Admin, Listener, ListenerKeys};
 use super::manifest;
 use super::mcp::{Cards, Mcp, Resources, Sessions};
 use super::outbound::Outbound;
+use super::prompts::{Prompt, PromptKeys, prompts};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
 use super::rules::{Rule, RuleKeys, rules};
@@ -62,6 +63,9 @@ section! {
         mcp: KeysOf<Mcp> => Mcp,
         /// The families of MCP resources.
         resources: KeysOf<Resources> => Resources,
+        /// Prompts besides those that the gateway makes of the examples of skills, each under its
+        /// name: at most 64 letters, digits, `-`, `_` and `.`.
+        prompts: BTreeMap<String, Spanned<PromptKeys>>,
         /// Duration of calls.
         calls: KeysOf<Calls> => Calls,
         /// Refresh of agent cards.
@@ -118,6 +122,8 @@ pub struct Settings {
     pub mcp: Mcp,
     /// The families of MCP resources.
     pub resources: Resources,
+    /// Prompts of the operator, sorted by name; names are unique.
+    pub prompts: Vec<Prompt>,
     /// Duration of calls.
     pub calls: Calls,
     /// Refresh of agent cards.
@@ -160,6 +166,7 @@ impl Settings {
             outbound: Outbound::default(),
             mcp: Mcp::default(),
             resources: Resources::default(),
+            prompts: Vec::new(),
             calls: Calls::default(),
             cards: Cards::default(),
             sessions: Sessions::default(),
@@ -196,6 +203,7 @@ impl ConfigKeys {
         check_forwarded_keys(&self.section, &auth, &agents, context);
         let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
         let rules = rules(std::mem::take(&mut self.rules), &auth, &names, context);
+        let prompts = prompts(std::mem::take(&mut self.prompts), &names, context);
         let serves_push = listeners.iter().any(|listener| listener.serve.push);
         let push = self.resolve_push(has_url, serves_push, context);
         Settings {
@@ -208,6 +216,7 @@ impl ConfigKeys {
             outbound: self.outbound(context),
             mcp: self.mcp(context),
             resources: self.resources(context),
+            prompts,
             calls: self.calls(context),
             cards,
             sessions: self.sessions(context),

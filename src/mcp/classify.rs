@@ -124,7 +124,7 @@ fn name_agrees(
 ) -> Result<(), ClassifyError> {
     let params = message.params.as_ref();
     let named = match Method::named(message.method.as_str(), Era::Modern) {
-        Some(Method::ToolsCall) => params.and_then(|params| params.name.as_ref()),
+        Some(Method::ToolsCall | Method::PromptsGet) => params.and_then(|params| params.name.as_ref()),
         Some(Method::ResourcesRead) => params.and_then(|params| params.uri.as_ref()),
         Some(Method::TasksGet | Method::TasksCancel | Method::TasksUpdate) => {
             params.and_then(|params| params.task_id.as_ref())

@@ -29,7 +29,7 @@ pub struct Implementation<'a> {
 pub(crate) struct ServerCapabilities {
     tools: ListCapability,
     resources: ResourcesCapability,
-    prompts: Empty,
+    prompts: ListCapability,
     completions: Empty,
     #[serde(skip_serializing_if = "Option::is_none")]
     logging: Option<Empty>,
@@ -102,7 +102,7 @@ impl ServerCapabilities {
         Self {
             tools: ListCapability { list_changed: true },
             resources: ResourcesCapability { subscribe: true, list_changed: true },
-            prompts: Empty {},
+            prompts: ListCapability { list_changed: true },
             completions: Empty {},
             logging: None,
             tasks: None,

@@ -87,6 +87,8 @@ pub enum ChangeableList {
     Tools,
     /// The list of resources.
     Resources,
+    /// The list of prompts.
+    Prompts,
 }
 
 impl ChangeableList {
@@ -94,6 +96,7 @@ impl ChangeableList {
         match self {
             Self::Tools => "notifications/tools/list_changed",
             Self::Resources => "notifications/resources/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
         }
     }
 }
@@ -183,6 +186,9 @@ pub struct AcceptedFilter {
     /// True for changes of the list of resources.
     #[serde(rename = "resourcesListChanged", skip_serializing_if = "is_false")]
     pub resources: bool,
+    /// True for changes of the list of prompts.
+    #[serde(rename = "promptsListChanged", skip_serializing_if = "is_false")]
+    pub prompts: bool,
     /// Resources to notify of.
     #[serde(rename = "resourceSubscriptions", skip_serializing_if = "Vec::is_empty")]
     pub uris: Vec<String>,

@@ -19,10 +19,10 @@ use crate::jsonrpc::{Id, Object, Text};
 /// The params of a client's request or notification.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClientParams<'a> {
-    /// `tools/call`: name of the tool.
+    /// `tools/call`, `prompts/get`: name of the tool or the prompt.
     #[serde(borrow, default)]
     pub name: Option<Text<'a>>,
-    /// `tools/call`: the arguments, unparsed.
+    /// `tools/call`, `prompts/get`: the arguments, unparsed.
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
     /// `tools/call` of 2025-11-25: requests a task. Read leniently: other revisions ignore it.
@@ -263,6 +263,9 @@ pub struct ListenFilter<'a> {
     /// True for changes of the list of resources.
     #[serde(default, rename = "resourcesListChanged")]
     pub resources: bool,
+    /// True for changes of the list of prompts.
+    #[serde(default, rename = "promptsListChanged")]
+    pub prompts: bool,
     /// Resources to notify of.
     #[serde(borrow, default, rename = "resourceSubscriptions")]
     pub uris: Vec<Text<'a>>,
@@ -277,6 +280,9 @@ pub struct CompletionReference<'a> {
     /// `ref/resource`: the template.
     #[serde(borrow, default)]
     pub uri: Option<Text<'a>>,
+    /// `ref/prompt`: the name of the prompt.
+    #[serde(borrow, default)]
+    pub name: Option<Text<'a>>,
 }
 
 /// The argument that `completion/complete` is about.

@@ -1,12 +1,13 @@
-//! `resources/*`, `prompts/list` and `completion/complete`: the shapes of their results.
+//! `resources/*`, `prompts/*` and `completion/complete`: the shapes of their results.
 //!
-//! Follows `docs/spec/mcp.md` §2.5, §2.6. `bridge::resource_uri` defines the resources.
+//! Follows `docs/spec/mcp.md` §2.5, §2.6. `bridge::resource_uri` defines the resources,
+//! `mcp_server::prompts` the prompts.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::content::EmbeddedResource;
+use super::content::{ContentBlock, EmbeddedResource};
 
 /// One resource of a list.
 #[derive(Debug, Clone, Serialize)]
@@ -138,10 +139,65 @@ pub(crate) struct DescribedContents {
     pub(crate) meta: Option<ResourceMeta>,
 }
 
-/// The result of `prompts/list`, always empty.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct ListPromptsResult {
-    prompts: [(); 0],
+/// One prompt of a list.
+#[derive(Debug, Serialize)]
+pub(crate) struct PromptEntry<'a> {
+    /// The prompt's name.
+    pub(crate) name: &'a str,
+    /// The title for people; since 2025-06-18.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<&'a str>,
+    /// The prompt's purpose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) description: Option<&'a str>,
+    /// The arguments that the user gives.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) arguments: Vec<PromptArgumentEntry<'a>>,
+}
+
+/// One argument of a prompt.
+#[derive(Debug, Serialize)]
+pub(crate) struct PromptArgumentEntry<'a> {
+    /// The argument's name.
+    pub(crate) name: &'a str,
+    /// The title for people; since 2025-06-18.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<&'a str>,
+    /// The argument's meaning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) description: Option<&'a str>,
+    /// True if the prompt cannot be had without it.
+    pub(crate) required: bool,
+}
+
+/// The result of `prompts/list`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListPromptsResult<'a> {
+    /// One page, sorted by name.
+    pub(crate) prompts: Vec<PromptEntry<'a>>,
+    /// Cursor of the next page; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// The result of `prompts/get`.
+#[derive(Debug, Serialize)]
+pub(crate) struct GetPromptResult<'a> {
+    /// The prompt's purpose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) description: Option<&'a str>,
+    /// The messages; never empty.
+    pub(crate) messages: Vec<PromptMessage>,
+}
+
+/// One message of a prompt.
+#[derive(Debug, Serialize)]
+pub(crate) struct PromptMessage {
+    /// `user` or `assistant`.
+    pub(crate) role: &'static str,
+    /// Its only block.
+    pub(crate) content: ContentBlock,
 }
 
 /// The result of `completion/complete`.

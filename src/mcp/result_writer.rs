@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use super::lifecycle::{DiscoverResult, Implementation};
 use super::notifications::SubscriptionMeta;
 use super::resources::{
-    CompleteResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult,
+    CompleteResult, GetPromptResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ReadResourceResult,
 };
 use super::tasks::{
     CoreTask, CreateTaskResult, DetailedTask, ExtensionTask, ListTasksResult, TaskDetail, TaskResult,
@@ -29,7 +30,7 @@ impl CacheableResult for ListToolsResult<'_> {}
 impl CacheableResult for ListResourcesResult {}
 impl CacheableResult for ListResourceTemplatesResult {}
 impl CacheableResult for ReadResourceResult {}
-impl CacheableResult for ListPromptsResult {}
+impl CacheableResult for ListPromptsResult<'_> {}
 
 /// A result that must not be cached.
 pub trait UncacheableResult: Serialize {
@@ -44,6 +45,7 @@ impl UncacheableResult for CallToolResult {
     }
 }
 impl UncacheableResult for CompleteResult<'_> {}
+impl UncacheableResult for GetPromptResult<'_> {}
 
 /// Writes the results of one request.
 #[derive(Debug, Clone, Copy)]
@@ -114,8 +116,13 @@ impl ResultWriter<'_> {
     }
 
     /// Writes for modern clients the result of a call that they must repeat with `request_state`,
-    /// and with answers to `input_requests` (an object, by their keys) if there are any.
-    pub fn input_required(&self, id: &Id, input_requests: Option<&RawValue>, request_state: &str) -> Vec<u8> {
+    /// and with answers to `input_requests` (an object, by their keys); one of them at least.
+    pub fn input_required(
+        &self,
+        id: &Id,
+        input_requests: Option<&RawValue>,
+        request_state: Option<&str>,
+    ) -> Vec<u8> {
         let result = InputRequired { input_requests, request_state };
         write_result(id, &UncachedResult { result: &result, complete: self.of_type("input_required") })
     }
@@ -214,7 +221,8 @@ struct UncachedResult<'a, R> {
 struct InputRequired<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     input_requests: Option<&'a RawValue>,
-    request_state: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_state: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -236,6 +244,8 @@ mod tests {
         server: Implementation { name: "gw", version: "1" },
         ttl_ms: 60_000,
     };
+
+    const EMPTY: ListPromptsResult<'static> = ListPromptsResult { prompts: Vec::new(), next_cursor: None };
 
     fn id() -> Id {
         serde_json::from_str("7").unwrap()
@@ -329,10 +339,10 @@ mod tests {
     fn what_must_be_made_again_is_never_cacheable() {
         let requests: Box<RawValue> = serde_json::from_str(r#"{"q":{}}"#).unwrap();
         let expected = json!({ "resultType": "input_required", "requestState": "s", "_meta": server() });
-        assert_eq!(result(&WRITER.input_required(&id(), None, "s")), expected);
+        assert_eq!(result(&WRITER.input_required(&id(), None, Some("s"))), expected);
         let mut asking = expected;
         asking["inputRequests"] = json!({ "q": {} });
-        assert_eq!(result(&WRITER.input_required(&id(), Some(&requests), "s")), asking);
+        assert_eq!(result(&WRITER.input_required(&id(), Some(&requests), Some("s"))), asking);
     }
 
     #[test]
@@ -344,15 +354,12 @@ mod tests {
     fn text(era: Era) -> String {
         let writer = ResultWriter { era, ..WRITER };
         String::from_utf8(writer.uncacheable(&id(), &CallToolResult::failure("no"))).unwrap()
-            + &String::from_utf8(writer.cacheable(&id(), &ListPromptsResult::default())).unwrap()
+            + &String::from_utf8(writer.cacheable(&id(), &EMPTY)).unwrap()
     }
 
     #[test]
     fn what_is_live_is_never_kept() {
-        let live = |era| {
-            String::from_utf8(ResultWriter { era, ..WRITER }.live(&id(), &ListPromptsResult::default()))
-                .unwrap()
-        };
+        let live = |era| String::from_utf8(ResultWriter { era, ..WRITER }.live(&id(), &EMPTY)).unwrap();
         assert!(live(Era::Modern).contains(r#""ttlMs":0,"cacheScope":"private""#));
         assert!(!live(Era::Legacy).contains("ttlMs"));
     }

@@ -140,8 +140,10 @@ pub enum Method {
     ResourcesUnsubscribe,
     /// `completion/complete`.
     Complete,
-    /// `prompts/list`: always empty, for clients that call it although no prompts are declared.
+    /// `prompts/list`.
     PromptsList,
+    /// `prompts/get`.
+    PromptsGet,
     /// `logging/setLevel` (legacy).
     SetLevel,
     /// `subscriptions/listen` (modern).
@@ -160,7 +162,7 @@ pub enum Method {
 
 impl Method {
     /// Every method.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Initialize,
         Self::Ping,
         Self::Discover,
@@ -173,6 +175,7 @@ impl Method {
         Self::ResourcesUnsubscribe,
         Self::Complete,
         Self::PromptsList,
+        Self::PromptsGet,
         Self::SetLevel,
         Self::Listen,
         Self::TasksGet,
@@ -197,6 +200,7 @@ impl Method {
             Self::ResourcesUnsubscribe => "resources/unsubscribe",
             Self::Complete => "completion/complete",
             Self::PromptsList => "prompts/list",
+            Self::PromptsGet => "prompts/get",
             Self::SetLevel => "logging/setLevel",
             Self::Listen => "subscriptions/listen",
             Self::TasksGet => "tasks/get",
@@ -230,6 +234,7 @@ impl Method {
             | Self::ResourcesRead
             | Self::Complete
             | Self::PromptsList
+            | Self::PromptsGet
             | Self::TasksGet
             | Self::TasksCancel => true,
         }

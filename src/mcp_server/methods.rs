@@ -2,7 +2,7 @@
 //!
 //! `completion/complete` gives values for the variables of resource templates: agents that the
 //! caller may use, tasks and live streams of a named caller, and artifacts of a task by its handle.
-//! Other arguments, and prompts, have no completions. Reads docs/spec/mcp.md §2.6.
+//! Arguments of prompts have the values of `prompts`. Other arguments have no completions. Reads docs/spec/mcp.md §2.6.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,7 @@ use crate::discovery::view;
 use crate::fault::Fault;
 use crate::jsonrpc::{Object, Text, write_result};
 use crate::mcp::lifecycle::{DiscoverResult, EmptyResult, InitializeResult, ServerCapabilities};
-use crate::mcp::resources::{
-    CompleteResult, Completion, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-};
+use crate::mcp::resources::{CompleteResult, Completion, ListResourceTemplatesResult, ListResourcesResult};
 use crate::mcp::result_writer::ResultWriter;
 use crate::mcp::tools::ListToolsResult;
 use crate::mcp::{ClientParams, Method, Version};
@@ -127,7 +125,8 @@ impl McpServer {
                 writer.cacheable(id, &ListResourceTemplatesResult { resource_templates })
             }
             Method::ResourcesRead => Box::pin(self.read_resource(request)).await?,
-            Method::PromptsList => writer.cacheable(id, &ListPromptsResult::default()),
+            Method::PromptsList => self.list_prompts(request)?,
+            Method::PromptsGet => self.get_prompt(request)?,
             Method::Complete => Box::pin(self.complete(request)).await?,
             Method::SetLevel => {
                 let level = params.level.ok_or_else(|| Fault::InvalidParams("level is missing".into()))?;
@@ -186,7 +185,7 @@ impl McpServer {
 
     /// Returns true if the catalogue has the tools of all agents that this client sees. The tools
     /// of an agent without a card are still missing.
-    fn has_all_tools(&self, client: &ClientContext<'_>) -> bool {
+    pub(super) fn has_all_tools(&self, client: &ClientContext<'_>) -> bool {
         let mut visible = self.authorizer().visible_agents(client.requester());
         let are_known = visible.all(|agent| agent.version() > 0 && agent.known().is_some());
         are_known && self.discovery.catalogue.is_current()
@@ -297,8 +296,10 @@ impl McpServer {
         };
         let template = reference.uri.as_ref().map(Text::as_str).unwrap_or_default();
         let variable = argument.name.as_str();
-        let mut all =
-            self.resources.complete(CompletionRequest { client, template, variable, params }).await?;
+        let mut all = match &reference.name {
+            Some(prompt) => self.prompt_values(client, prompt.as_str(), variable),
+            None => self.resources.complete(CompletionRequest { client, template, variable, params }).await?,
+        };
         all.retain(|value| value.starts_with(argument.value.as_str()));
         let total = all.len();
         let values: Vec<&str> = all.iter().take(MAX_COMPLETIONS).map(String::as_str).collect();

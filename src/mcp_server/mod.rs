@@ -6,6 +6,7 @@ mod change_set;
 mod methods;
 mod notifications;
 mod post;
+mod prompts;
 mod subscriptions;
 mod task_tools;
 mod tasks;
@@ -18,7 +19,7 @@ use http::{Method as HttpMethod, StatusCode};
 use crate::access::Authorizer;
 use crate::batch::BatchService;
 use crate::calls::{CallEngine, ServerIdentity, TaskLookup};
-use crate::config::Settings;
+use crate::config::{Prompt, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{Abort, Fault};
 use crate::http_edge::{AccessRecord, BodyReader, ClientConnection, DrainState, Route, empty};
@@ -46,6 +47,8 @@ pub(crate) struct McpSettings {
     keep_alive: Duration,
     /// Most entries on one page of a list.
     page_size: usize,
+    /// Prompts of the operator, sorted by name.
+    prompts: Vec<Prompt>,
     /// Instructions of the operator for the model.
     instructions: Option<String>,
     /// Time at which the process began.
@@ -61,6 +64,7 @@ impl McpSettings {
             budget: settings.calls.budget,
             keep_alive: settings.calls.keep_alive,
             page_size: settings.mcp.page_size,
+            prompts: settings.prompts.clone(),
             instructions: settings.mcp.instructions.clone(),
             started: Timestamp::now(),
             identity,

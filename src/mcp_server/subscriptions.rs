@@ -42,7 +42,7 @@ pub(super) struct Subscription<'a> {
     /// The id of the `subscriptions/listen`; `None` for a session.
     pub(super) id: Option<&'a Id>,
     /// Lists, each with true if its changes are notified.
-    pub(super) lists: [(ChangeableList, bool); 2],
+    pub(super) lists: [(ChangeableList, bool); 3],
     /// Subscribed resources that belong to no task, by the URI of the subscription.
     pub(super) plain: BTreeMap<String, WatchedResource<'a>>,
     /// Subscribed tasks.
@@ -171,7 +171,8 @@ impl McpServer {
         Subscription {
             client,
             id,
-            lists: [(ChangeableList::Tools, true), (ChangeableList::Resources, true)],
+            lists: [ChangeableList::Tools, ChangeableList::Resources, ChangeableList::Prompts]
+                .map(|list| (list, true)),
             plain: BTreeMap::new(),
             watching,
             missing: BTreeSet::new(),
@@ -187,9 +188,17 @@ impl McpServer {
         stream: &mut Subscription<'a>,
         filter: &ListenFilter<'_>,
     ) -> (AcceptedFilter, Vec<u64>) {
-        stream.lists = [(ChangeableList::Tools, filter.tools), (ChangeableList::Resources, filter.resources)];
-        let mut honoured =
-            AcceptedFilter { tools: filter.tools, resources: filter.resources, ..AcceptedFilter::default() };
+        stream.lists = [
+            (ChangeableList::Tools, filter.tools),
+            (ChangeableList::Resources, filter.resources),
+            (ChangeableList::Prompts, filter.prompts),
+        ];
+        let mut honoured = AcceptedFilter {
+            tools: filter.tools,
+            resources: filter.resources,
+            prompts: filter.prompts,
+            ..AcceptedFilter::default()
+        };
         let client = stream.client;
         let uris = filter.uris.iter().map(|uri| SubscriptionKey::Resource(uri.as_str().to_owned()));
         let tasks = filter.task_ids.iter().map(|task| SubscriptionKey::Task(task.as_str().to_owned()));

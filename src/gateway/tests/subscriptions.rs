@@ -37,7 +37,9 @@ async fn acknowledgement_comes_first() {
     let first = listen(&gateway, wanted).next_message().await;
     assert_eq!(first.json["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(first.json["params"]["_meta"][SUBSCRIPTION], 1);
-    let honoured = json!({ "toolsListChanged": true, "resourceSubscriptions": ["a2a-agent://bard"] });
+    let honoured = json!({
+        "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["a2a-agent://bard"],
+    });
     assert_eq!(first.json["params"]["notifications"], honoured);
     assert!(first.at < seconds(1));
 }

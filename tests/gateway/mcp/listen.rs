@@ -31,7 +31,9 @@ async fn acknowledgement_comes_first() {
         let (_stream, first) = listen(&scene, id.clone(), wanted).await;
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
         assert_eq!(first["params"]["_meta"][SUBSCRIPTION], id, "of the same type");
-        let honoured = json!({ "toolsListChanged": true, "resourceSubscriptions": ["a2a-agent://bard"] });
+        let honoured = json!({
+            "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["a2a-agent://bard"],
+        });
         assert_eq!(first["params"]["notifications"], honoured);
     }
 }

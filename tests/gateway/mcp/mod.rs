@@ -16,6 +16,7 @@ mod ladder;
 mod large_body;
 mod listen;
 mod memory_bank;
+mod prompts;
 mod sessions;
 mod stream;
 mod subagents;
