@@ -6,6 +6,7 @@ use super::ResourceLinks;
 use super::agent::CardSignatureKeys;
 use super::forms::{checked_text, choice};
 use super::host::{AllowedHost, AllowedOrigin};
+use super::prompts::{StaticResource, StaticResourceKeys};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
 use super::settings::JsonPointer;
@@ -122,7 +123,26 @@ section! {
         /// Batches of calls: `batchtools://…`, and the tools `batch_start`, `batch_cancel` and
         /// `batch_configure`.
         batchtools: Option<BatchFamily>,
+        /// Texts and files under URIs of the operator's choice, on `/mcp`. They do not change while
+        /// the gateway runs.
+        r#static: Vec<StaticResource> as Vec<Spanned<StaticResourceKeys>> = [],
     }
+    check check_resources
+}
+
+/// Checks that no URI is there twice.
+fn check_resources(
+    resources: Resources,
+    keys: KeysOf<Resources>,
+    context: &mut ResolveContext<'_>,
+) -> Resources {
+    let place = keys.r#static.place().unwrap_or(&keys.section);
+    for (index, one) in resources.r#static.iter().enumerate() {
+        if resources.r#static.iter().take(index).any(|other| other.uri == one.uri) {
+            context.problem(place, format!("has the URI {:?} twice", one.uri));
+        }
+    }
+    resources
 }
 
 section! {

@@ -74,7 +74,7 @@ pub use outbound::{AllowList, Allowed, Outbound, Webhooks};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use problem::{Problem, Problems};
-pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole};
+pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};
 pub use reference::{ReloadableSecret, Secret};
 pub use rules::Rule;
 pub use settings::Limits;

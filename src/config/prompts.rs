@@ -1,7 +1,9 @@
-//! `prompts`: texts, images, sounds and resources that clients offer to their users, with arguments.
+//! `prompts` and `resources.static`: texts, images, sounds and resources that clients offer to their
+//! users.
 //!
 //! `{{NAME}}` in a text, or in the URI of an embedded resource, stands for the argument of that
-//! name. Files are read once, with the configuration. See also `mcp_server::prompts`.
+//! name. Files are read once, with the configuration. See also `mcp_server::prompts` and
+//! `resources::fixed`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::agent::MediaType;
-use super::forms::{checked_text, choice};
+use super::forms::{Form, checked_text, choice};
 use super::resolve::{self, ResolveContext};
 use super::section::{KeysOf, section};
 use super::spanned::{Location, Spanned};
@@ -92,6 +94,119 @@ section! {
         file: String [example "terms.txt"],
         /// Its content in base64.
         blob: String [example "JVBERg=="],
+    }
+}
+
+section! {
+    /// A resource of the configuration: one of `text`, `file` and `blob`.
+    keys StaticResourceKeys("StaticResource") {
+        /// Its URI, of any scheme but those of the gateway (`a2a`, `a2a-agent`, `mcp`, `memory`,
+        /// `sparc`, `batchtools`). With `{NAME}` in it, it is a template: each stands for one
+        /// segment of the path, or a part of one.
+        uri: String => Option<String> [required "write the URI of the resource" example "docs://{page}"],
+        /// Its name. Without it: its URI.
+        name: String => Option<String> [example page],
+        /// Its title for people.
+        title: String => Option<String> [example "A page"],
+        /// Its content, in words.
+        description: String => Option<String> [example "A page of the manual."],
+        /// Its media type. Without it: that of the file's extension, or `text/plain`.
+        mime_type: MediaType => Option<String> [example "text/plain"],
+        /// Its content as text. In a template `{{NAME}}` stands for the value of `{NAME}`; in JSON
+        /// it is escaped.
+        text: String [example "This is page {{page}}."],
+        /// Path of a file with its content, at most 4 MiB: text if it is UTF-8 and its media type is
+        /// one of text.
+        file: String [example "page.txt"],
+        /// Its content in base64.
+        blob: String [example "JVBERg=="],
+    }
+}
+
+/// A resource of the configuration, or a template of resources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaticResource {
+    /// Its URI, or the template of its URIs.
+    pub uri: String,
+    /// Its name.
+    pub name: String,
+    /// Its title for people.
+    pub title: Option<String>,
+    /// Its content, in words.
+    pub description: Option<String>,
+    /// Its media type.
+    pub media_type: String,
+    /// Its content; in the text of a template, `{{NAME}}` stands for the value of a variable.
+    pub content: ResourceContents,
+}
+
+impl StaticResource {
+    /// Returns true if its URI is a template.
+    pub(crate) fn is_template(&self) -> bool {
+        self.uri.contains('{')
+    }
+}
+
+/// Schemes of the gateway's own resources.
+const OWN_SCHEMES: [&str; 6] = ["a2a", "a2a-agent", "mcp", "memory", "sparc", "batchtools"];
+/// Longest URI of a resource, in bytes.
+const MAX_URI_BYTES: usize = 2048;
+
+/// Returns the names of the variables in a template of URIs.
+///
+/// # Errors
+///
+/// The defect of the URI.
+fn variables(uri: &str) -> Result<Vec<&str>, String> {
+    let scheme = uri.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
+    let is_scheme = |each: u8| each.is_ascii_alphanumeric() || matches!(each, b'+' | b'-' | b'.');
+    if scheme.is_empty() || !scheme.bytes().all(is_scheme) || uri.len() > MAX_URI_BYTES {
+        return Err(format!("is not a URI of at most {MAX_URI_BYTES} bytes (write SCHEME://PATH)"));
+    }
+    if OWN_SCHEMES.contains(&scheme) {
+        return Err(format!("has the scheme {scheme} of the gateway's own resources"));
+    }
+    let mut pieces = uri.split('{');
+    let mut names = Vec::new();
+    let is_plain = |text: &str| !text.contains('}') && text.bytes().all(|each| each.is_ascii_graphic());
+    let mut is_good = pieces.next().is_some_and(is_plain);
+    let count = uri.matches('{').count();
+    for (index, piece) in pieces.enumerate() {
+        let (name, rest) = piece.split_once('}').unwrap_or_default();
+        let is_last = index + 1 == count;
+        is_good &= !name.is_empty() && name.bytes().all(is_name_byte) && is_plain(rest);
+        // Between two variables there is something that ends the first.
+        is_good &= is_last || !rest.is_empty();
+        names.push(name);
+    }
+    match is_good {
+        true => Ok(names),
+        false => Err("is not a URI or a template (write {NAME} for one segment of the path)".to_owned()),
+    }
+}
+
+impl Form<StaticResource> for StaticResourceKeys {
+    fn resolve(mut self, place: &Location, context: &mut ResolveContext<'_>) -> Option<StaticResource> {
+        self.section = place.clone();
+        let (uri, media_type) = (self.uri(context), self.mime_type(context));
+        let (name, title, description) = (self.name(context), self.title(context), self.description(context));
+        let uri_place = self.uri.place().unwrap_or(place).clone();
+        let written = WrittenContent { text: self.text, file: self.file, blob: self.blob, media_type };
+        let (content, media_type) = written.resolve(place, context)?;
+        let uri = uri?;
+        let names = match variables(&uri) {
+            Ok(names) => names,
+            Err(problem) => return context.report_conflict(&uri_place, problem),
+        };
+        if let ResourceContents::Text(text) = &content
+            && !names.is_empty()
+            && let Some(unknown) = argument_names(text).find(|name| !names.contains(name))
+        {
+            return context
+                .report_conflict(place, format!("names a variable {unknown:?} that its URI does not have"));
+        }
+        let name = name.unwrap_or_else(|| uri.clone());
+        Some(StaticResource { uri, name, title, description, media_type, content })
     }
 }
 

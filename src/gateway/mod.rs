@@ -24,7 +24,7 @@ use crate::batch::{BatchLimits, BatchResources, BatchService};
 use crate::calls::{
     CallEngine, CallSettings, CancelledCalls, InFlightCalls, ServerIdentity, TaskLookup, TaskSettings,
 };
-use crate::config::{Require, Settings};
+use crate::config::{FamilyPolicy, Require, Settings};
 use crate::discovery::{Discovery, LiveCatalogue};
 use crate::fault::{ClientGone, Fault};
 use crate::follow::{FollowLimits, TaskFollower};
@@ -37,7 +37,7 @@ use crate::mcp_server::{McpServer, McpSettings};
 use crate::memory::{MemoryBank, MemoryLimits};
 use crate::push_receiver::{PushReceiver, register_pushes};
 use crate::resources::{
-    A2aResources, MemoryResources, ProviderRegistration, ResourceRegistry, builtin_tools,
+    A2aResources, MemoryResources, ProviderRegistration, ResourceRegistry, StaticResources, builtin_tools,
 };
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
@@ -248,6 +248,9 @@ impl SharedParts {
             let batches = BatchResources { service, authorizer, started: Timestamp::now() };
             families.push(ProviderRegistration::new(Arc::new(batches), &family.policy()));
         }
+        // The last: another family wins over a template of the operator.
+        let own = StaticResources::new(settings.resources.r#static.clone(), self.authorizer.clone());
+        families.push(ProviderRegistration::new(Arc::new(own), &FamilyPolicy::default()));
         ResourceRegistry::new(families, self.authorizer.clone(), &settings.mcp.server_name)
     }
 

@@ -93,7 +93,7 @@ pub struct EmbeddedResource {
 }
 
 /// Text or bytes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResourceContents {
     /// The characters.

@@ -9,6 +9,7 @@
 //! each URI. Rules, rates and filters always see the URI in the scheme of the family.
 
 mod a2a;
+mod fixed;
 mod memory;
 
 use std::borrow::Cow;
@@ -40,6 +41,7 @@ use crate::quota::QuotaOwner;
 use crate::telemetry::access_log::ResourceAccess;
 
 pub(crate) use a2a::A2aResources;
+pub(crate) use fixed::StaticResources;
 pub(crate) use memory::MemoryResources;
 
 /// JSON Schemas of the contents, of which each family names one definition.

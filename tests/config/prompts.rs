@@ -1,4 +1,4 @@
-//! `prompts`: their messages, and everything that can be wrong with them.
+//! `prompts` and `resources.static`, and everything that can be wrong with them.
 
 use mcp_a2a_gateway::config::PromptRole;
 
@@ -60,5 +60,31 @@ fn each_mistake_in_a_prompt_is_named() {
         ),
     ] {
         assert_eq!(report(prompt), expected, "{prompt}");
+    }
+}
+
+#[test]
+fn each_mistake_in_a_resource_is_named() {
+    let mine = "listeners: [{address: 127.0.0.1:8080}]\nagents: { bard: { card: http://bard/ } }\nresources:\n  static:\n";
+    for (resource, expected) in [
+        ("{ text: x }", "[0].uri: is missing (write the URI of the resource)"),
+        ("{ uri: 'docs://a' }", "[0]: needs one of text, file and blob"),
+        ("{ uri: 'docs://a', text: x, blob: UA== }", "[0]: needs one of text, file and blob"),
+        ("{ uri: docs, text: x }", "[0].uri: is not a URI of at most 2048 bytes (write SCHEME://PATH)"),
+        ("{ uri: 'a2a://x', text: x }", "[0].uri: has the scheme a2a of the gateway's own resources"),
+        (
+            "{ uri: 'docs://{a}{b}', text: x }",
+            "[0].uri: is not a URI or a template (write {NAME} for one segment of the path)",
+        ),
+        (
+            "{ uri: 'docs://{a', text: x }",
+            "[0].uri: is not a URI or a template (write {NAME} for one segment of the path)",
+        ),
+        ("{ uri: 'docs://{a}', text: '{{b}}' }", "[0]: names a variable \"b\" that its URI does not have"),
+        ("{ uri: 'docs://a', text: x }, { uri: 'docs://a', text: y }", ": has the URI \"docs://a\" twice"),
+    ] {
+        let report = Desk::new().report(&format!("{mine}    [{resource}]\n"));
+        let (_, problem) = report.split_once(": ").unwrap();
+        assert_eq!(problem, format!("resources.static{expected}"), "{resource}");
     }
 }

@@ -18,6 +18,7 @@ mod listen;
 mod memory_bank;
 mod prompts;
 mod sessions;
+mod static_resources;
 mod stream;
 mod subagents;
 mod subscriptions;

@@ -73,15 +73,17 @@ TOLD = {
     ],
 }
 FAILS = {"test_error_handling": "This tool intentionally returns an error for testing"}
-CHANGES = "test_trigger_tool_change"  # puts another skill on the card
+# These put another skill on the card: without examples, and with one, which becomes a prompt.
+CHANGES = {"test_trigger_tool_change": [], "test_trigger_prompt_change": ["An example"]}
 GREETS, COMPUTES, BREAKS, CRASHES = "greet", "slow_compute", "failing_job", "protocol_error_job"
-SKILLS = sorted([*ANSWERS, *TOLD, *FAILS, *QUESTIONS, CHANGES, GREETS, COMPUTES, BREAKS, CRASHES])
+SKILLS = sorted([*ANSWERS, *TOLD, *FAILS, *QUESTIONS, *CHANGES, GREETS, COMPUTES, BREAKS, CRASHES])
 PAUSE = 0.05  # seconds between two messages
 WORK = 1  # seconds that a tool takes which must outlast the patience of `run`'s gateway
 
 
-def described(skill):
-    return AgentSkill(id=skill, name=skill, description=f"The conformance tool {skill}", tags=["conformance"])
+def described(skill, examples=()):
+    about = f"The conformance tool {skill}"
+    return AgentSkill(id=skill, name=skill, description=about, tags=["conformance"], examples=list(examples))
 
 
 def given(message):
@@ -151,8 +153,8 @@ class Executor(AgentExecutor):
             await asyncio.sleep(WORK)
             self.store.lost.add(updater.task_id)
             raise Crashed("the job crashes, as it should")
-        if skill == CHANGES:
-            self.card.skills.append(described(f"test_added_{len(self.card.skills)}"))
+        if skill in CHANGES:
+            self.card.skills.append(described(f"test_added_{len(self.card.skills)}", CHANGES[skill]))
             return await answer(new_text_part("Added."))
         if skill not in TOLD:
             return await updater.failed(message(f"no such skill: {skill}"))
