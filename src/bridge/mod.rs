@@ -11,6 +11,7 @@ pub mod arguments;
 pub mod catalogue;
 pub(crate) mod content;
 pub mod elicitation;
+pub mod event_log;
 pub mod extension;
 mod handle;
 pub mod output;

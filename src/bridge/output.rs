@@ -39,6 +39,9 @@ pub struct AgentOutput {
     /// The agent's metadata of the task, and that of later status events, within the limit of a
     /// result.
     pub metadata: CollectedMetadata,
+    /// The phases of a workflow that the task went through, in their order; at most
+    /// `MAX_PHASES`.
+    pub phases: Vec<VisitedPhase>,
     /// True if artifacts were evicted here that the agent may still have.
     pub artifacts_shed: bool,
     /// The history of the task: the last one with a message of the agent, if there is one.
@@ -56,6 +59,26 @@ pub struct AgentOutput {
     /// True if the agent has accepted an answer to the open question.
     is_answered: bool,
 }
+
+/// A phase of a workflow that a task went through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VisitedPhase {
+    /// The name of the phase.
+    pub name: String,
+    /// Time of the status that named it first, as the agent wrote it.
+    pub timestamp: Option<String>,
+}
+
+/// Metadata member that names the phase of a task.
+pub(crate) const PHASE: &str = "sparcPhase";
+/// Metadata member that names the type of the agent of a task.
+pub(crate) const AGENT_TYPE: &str = "agentType";
+/// Metadata member that tells if the agent worked in batches.
+pub(crate) const BATCH: &str = "batchtoolsOptimized";
+/// Most phases of one task that are recorded.
+const MAX_PHASES: usize = 16;
+/// Longest name of a phase, in bytes.
+const MAX_PHASE_BYTES: usize = 64;
 
 /// A change to notify a client of.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -91,6 +114,7 @@ impl AgentOutput {
             reply: None,
             timestamp: None,
             metadata: CollectedMetadata::default(),
+            phases: Vec::new(),
             artifacts_shed: false,
             history: TaskHistory::default(),
             artifacts: Artifacts::new(most),
@@ -166,6 +190,7 @@ impl AgentOutput {
         });
         OVERHEAD
             + self.metadata.bytes()
+            + self.phases.iter().map(|phase| phase.name.len() + 64).sum::<usize>()
             + self.history.bytes()
             + self.artifacts.bytes()
             + self.closing.bytes()
@@ -200,6 +225,9 @@ impl AgentOutput {
                 self.name(task_id, context_id);
                 let reported = metadata.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
                 metadata.iter().for_each(|json| self.metadata.add(json));
+                if metadata.is_some() {
+                    self.visit_phase(status.timestamp.as_deref());
+                }
                 Ok(self.status(status, reported.unwrap_or_default()))
             }
             StreamResponse::Artifact { task_id, context_id, artifact, append, .. } => {
@@ -222,7 +250,19 @@ impl AgentOutput {
         self.remember(task.history);
         // A task with metadata includes that of its earlier events.
         task.metadata.iter().for_each(|json| self.metadata.replace(json));
+        if task.metadata.is_some() {
+            self.visit_phase(task.status.timestamp.as_deref());
+        }
         Ok(self.status(task.status, ReportedProgress::default()))
+    }
+
+    /// Records the phase that the metadata names, if it is not the one before.
+    fn visit_phase(&mut self, timestamp: Option<&str>) {
+        let Some(name) = self.metadata.text(PHASE) else { return };
+        let is_known = self.phases.last().is_some_and(|last| last.name == name);
+        if !is_known && name.len() <= MAX_PHASE_BYTES && self.phases.len() < MAX_PHASES {
+            self.phases.push(VisitedPhase { name, timestamp: timestamp.map(str::to_owned) });
+        }
     }
 
     fn status(&mut self, status: TaskStatus, reported: ReportedProgress) -> Option<ProgressUpdate> {
@@ -598,6 +638,11 @@ impl CollectedMetadata {
         self.members.iter().map(|(name, value)| (name.as_str(), &**value))
     }
 
+    /// Returns a member that is a text.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.members.get(name)?.get()).ok()
+    }
+
     /// Returns the names of omitted members. Names that did not fit either are missing.
     pub(crate) fn omitted(&self) -> impl Iterator<Item = &str> {
         self.omitted.iter().map(String::as_str)
@@ -617,7 +662,8 @@ impl CollectedMetadata {
     /// Adds the metadata of an event: its members replace older ones with the same names.
     fn add(&mut self, json: &RawValue) {
         let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(json.get()).unwrap_or_default();
-        for (name, value) in members.into_iter().filter(|(name, _)| name.contains(':')) {
+        let is_kept = |name: &str| name.contains(':') || [PHASE, AGENT_TYPE, BATCH].contains(&name);
+        for (name, value) in members.into_iter().filter(|(name, _)| is_kept(name)) {
             if let Some(old) = self.members.remove(&name) {
                 self.bytes = self.bytes.saturating_sub(size(&name, &old));
             }

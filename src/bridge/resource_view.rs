@@ -8,11 +8,13 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::content::{ContentDisplay, blocks};
-use super::output::{AgentOutput, words};
+use super::event_log::EventLog;
+use super::output::{AGENT_TYPE, AgentOutput, BATCH, PHASE, words};
 use super::resource_uri::{artifact_uri, stream_uri, task_uri};
 use crate::a2a::{Artifact, EncodedParts, Message, Part, PartBody, Role, TaskState, clean};
 use crate::mcp::Version;
 use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
+use crate::mcp::tasks::iso8601;
 
 /// A task as one caller sees it.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +32,10 @@ pub(crate) struct TaskInput<'a> {
     pub(crate) context: Option<&'a str>,
     /// The name of the agent.
     pub(crate) agent: &'a str,
+    /// The type of the agent, unless the task names one.
+    pub(crate) agent_type: &'a str,
+    /// The phase of a workflow by the rules of the configuration, unless the task names one.
+    pub(crate) phase: Option<&'a str>,
     /// Time of creation, in ISO 8601.
     pub(crate) created_at: &'a str,
     /// Time of the last change, in ISO 8601.
@@ -43,9 +49,10 @@ pub(crate) struct TaskInput<'a> {
 struct TaskView<'a> {
     task_id: &'a str,
     task_uri: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     context_id: Option<&'a str>,
     agent: &'a str,
+    status: StatusView<'a>,
+    metadata: TaskMetadata,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     status_message: Option<String>,
@@ -57,6 +64,33 @@ struct TaskView<'a> {
     last_updated_at: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     client_verdict: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct StatusView<'a> {
+    state: &'static str,
+    timestamp: &'a str,
+    message: Option<MessageView<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskMetadata {
+    sparc_phase: Option<String>,
+    batchtools_optimized: bool,
+    agent_type: String,
+}
+
+impl TaskMetadata {
+    fn new(seen: &TaskInput<'_>) -> Self {
+        let told = &seen.work.metadata;
+        let is_batch = |(name, value): (&str, &RawValue)| name == BATCH && value.get() == "true";
+        Self {
+            sparc_phase: told.text(PHASE).or_else(|| seen.phase.map(str::to_owned)),
+            batchtools_optimized: told.members().any(is_batch),
+            agent_type: told.text(AGENT_TYPE).unwrap_or_else(|| seen.agent_type.to_owned()),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -127,6 +161,12 @@ pub(crate) fn task(seen: &TaskInput<'_>, most: usize) -> String {
         task_uri: task_uri(seen.task),
         context_id: seen.context,
         agent: seen.agent,
+        status: StatusView {
+            state: seen.state.as_str(),
+            timestamp: work.timestamp.as_deref().unwrap_or(seen.last_updated_at),
+            message: said.map(MessageView::from),
+        },
+        metadata: TaskMetadata::new(seen),
         state: seen.state.as_str(),
         status_message: seen.failure.map(str::to_owned).or_else(|| said.and_then(words)),
         message: said.map(MessageView::from),
@@ -190,23 +230,57 @@ fn embedded(uri: &str, media_type: &str, content: ResourceContents) -> EmbeddedR
 }
 
 /// The stream of a task as one caller sees it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StreamView<'a> {
+#[derive(Debug, Clone)]
+pub(crate) struct StreamView {
     /// The caller's handle of the task, which is the id of the stream.
-    pub(crate) task: &'a str,
+    pub(crate) task: String,
     /// The state of the task.
     pub(crate) state: TaskState,
     /// Current number of watchers.
     pub(crate) watchers: usize,
     /// True if the task has a follower now.
     pub(crate) followed: bool,
+    /// Number of times that the gateway began to listen to the agent.
+    pub(crate) connections: u32,
     /// Time since which the task is known to the gateway, in ISO 8601.
-    pub(crate) since: &'a str,
+    pub(crate) since: String,
+    /// The last events, each with its time in ISO 8601.
+    pub(crate) events: Vec<StreamEvent>,
+    /// Number of events so far.
+    pub(crate) total_events: u64,
+    /// The name of the caller; `None` for anonymous callers.
+    pub(crate) caller: Option<String>,
+}
+
+/// One event of a stream.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct StreamEvent {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    timestamp: String,
+    data: Box<RawValue>,
+}
+
+impl StreamEvent {
+    /// Returns the last events of a task.
+    pub(crate) fn recent(log: &EventLog) -> Vec<Self> {
+        let event = |event: &super::event_log::LoggedEvent| Self {
+            kind: event.kind,
+            timestamp: iso8601(event.unix_ms),
+            data: event.data.clone(),
+        };
+        log.recent().map(event).collect()
+    }
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EncodedStream<'a> {
+    stream_id: &'a str,
+    connection_id: String,
+    status: &'static str,
+    events: &'a [StreamEvent],
+    metadata: StreamMetadata<'a>,
     id: &'a str,
     uri: String,
     task_uri: String,
@@ -216,27 +290,51 @@ struct EncodedStream<'a> {
     since: &'a str,
 }
 
-impl<'a> From<&StreamView<'a>> for EncodedStream<'a> {
-    fn from(stream: &StreamView<'a>) -> Self {
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StreamMetadata<'a> {
+    start_time: &'a str,
+    total_events: u64,
+    client_info: ClientInfo<'a>,
+}
+
+#[derive(Serialize)]
+struct ClientInfo<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+}
+
+impl<'a> From<&'a StreamView> for EncodedStream<'a> {
+    fn from(stream: &'a StreamView) -> Self {
+        let is_active = stream.followed && !stream.state.is_terminal();
         Self {
-            id: stream.task,
-            uri: stream_uri(stream.task),
-            task_uri: task_uri(stream.task),
+            stream_id: &stream.task,
+            connection_id: stream.connections.to_string(),
+            status: if is_active { "active" } else { "closed" },
+            events: &stream.events,
+            metadata: StreamMetadata {
+                start_time: &stream.since,
+                total_events: stream.total_events,
+                client_info: ClientInfo { name: stream.caller.as_deref() },
+            },
+            id: &stream.task,
+            uri: stream_uri(&stream.task),
+            task_uri: task_uri(&stream.task),
             state: stream.state.as_str(),
             watchers: stream.watchers,
             followed: stream.followed,
-            since: stream.since,
+            since: &stream.since,
         }
     }
 }
 
 /// Encodes a stream as JSON.
-pub(crate) fn stream(stream: &StreamView<'_>) -> String {
+pub(crate) fn stream(stream: &StreamView) -> String {
     json(&EncodedStream::from(stream))
 }
 
 /// Encodes a list of streams as JSON.
-pub(crate) fn streams(streams: &[StreamView<'_>]) -> String {
+pub(crate) fn streams(streams: &[StreamView]) -> String {
     #[derive(Serialize)]
     struct Streams<'a> {
         streams: Vec<EncodedStream<'a>>,
@@ -256,29 +354,37 @@ pub(super) fn json<T: Serialize>(view: &T) -> String {
 pub(crate) struct AgentEntry<'a> {
     /// The agent's name in the configuration.
     pub(crate) name: &'a str,
+    /// The agent's type.
+    pub(crate) agent_type: &'a str,
     /// URL of the agent, or of its card.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<&'a str>,
     /// The agent's reachability.
+    #[serde(serialize_with = "health")]
     pub(crate) status: Reachability,
     /// The reason why the agent cannot be called although its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<&'a str>,
     /// Time of the last contact, in ISO 8601.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_seen: Option<&'a str>,
-    /// The agent's capabilities, if its card is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) capabilities: Option<AgentCapabilities>,
+    /// The capabilities that its card declares, and the ids of its skills.
+    pub(crate) capabilities: Vec<&'a str>,
     /// Number of endpoints, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) endpoints: Option<EndpointCount>,
     /// The A2A extensions that its card declares.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) extensions: Vec<ExtensionEntry<'a>>,
-    /// The card, unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) card: Option<&'a RawValue>,
+    /// The card, unchanged; `None` while it is unknown.
+    pub(crate) agent_card: Option<&'a RawValue>,
+}
+
+/// Writes the reachability in the words of the registry: a ready agent is `healthy`.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde wants")]
+fn health<S: serde::Serializer>(status: &Reachability, serializer: S) -> Result<S::Ok, S::Error> {
+    match status {
+        Reachability::Ready => serializer.serialize_str("healthy"),
+        other => other.serialize(serializer),
+    }
 }
 
 /// The reachability of an agent at present.
@@ -325,12 +431,21 @@ pub(crate) struct AgentCapabilities {
     pub(crate) push_notifications: bool,
 }
 
-/// Encodes the registry of agents as JSON.
-pub(crate) fn registry(agents: &[AgentEntry<'_>]) -> String {
+/// Encodes the registry of agents as JSON. `last_scan` is the time of the last contact with any of
+/// them.
+pub(crate) fn registry(agents: &[AgentEntry<'_>], last_scan: Option<&str>) -> String {
     #[derive(Serialize)]
     struct Registry<'a> {
         agents: &'a [AgentEntry<'a>],
+        discovery: AgentScan<'a>,
         totals: Totals,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct AgentScan<'a> {
+        last_scan: Option<&'a str>,
+        total_agents: usize,
+        healthy_agents: usize,
     }
     #[derive(Serialize)]
     struct Totals {
@@ -348,7 +463,9 @@ pub(crate) fn registry(agents: &[AgentEntry<'_>]) -> String {
         unusable: count(Reachability::Unusable),
         unknown: count(Reachability::Unknown),
     };
-    json(&Registry { agents, totals })
+    let discovery =
+        AgentScan { last_scan, total_agents: agents.len(), healthy_agents: count(Reachability::Ready) };
+    json(&Registry { agents, discovery, totals })
 }
 
 #[cfg(test)]
@@ -370,6 +487,8 @@ mod tests {
             task: "tk",
             context: Some("cx"),
             agent: "bard",
+            agent_type: "coder",
+            phase: None,
             created_at: "2026-01-01T00:00:00.000Z",
             last_updated_at: "2026-01-01T00:00:01.000Z",
             cancelled,
@@ -390,6 +509,8 @@ mod tests {
         assert_eq!(
             shown,
             json!({"taskId": "tk", "taskUri": "a2a://task/tk", "contextId": "cx", "agent": "bard",
+                "status": {"state": "input-required", "timestamp": "2026-01-01T00:00:01.000Z", "message": asked},
+                "metadata": {"sparcPhase": null, "batchtoolsOptimized": false, "agentType": "coder"},
                 "state": "input-required", "statusMessage": "Which?", "message": asked,
                 "history": [{"role": "user", "parts": [{"text": "do"}]}, asked],
                 "artifacts": [{"artifactId": "a/b", "name": "n", "uri": "a2a://task/tk/artifacts/a%2Fb",
@@ -413,6 +534,8 @@ mod tests {
             task: "tk",
             context: None,
             agent: "a",
+            agent_type: "a",
+            phase: None,
             created_at,
             last_updated_at,
             cancelled: false,
@@ -423,9 +546,20 @@ mod tests {
 
     #[test]
     fn a_stream_leads_to_its_task() {
-        let one =
-            StreamView { task: "tk", state: TaskState::Working, watchers: 2, followed: true, since: "S" };
-        let told = json!({"id": "tk", "uri": "a2a://streams/tk", "taskUri": "a2a://task/tk", "state": "working",
+        let one = StreamView {
+            task: "tk".into(),
+            state: TaskState::Working,
+            watchers: 2,
+            followed: true,
+            connections: 1,
+            since: "S".into(),
+            events: Vec::new(),
+            total_events: 7,
+            caller: Some("key:a".into()),
+        };
+        let told = json!({"streamId": "tk", "connectionId": "1", "status": "active", "events": [],
+            "metadata": {"startTime": "S", "totalEvents": 7, "clientInfo": {"name": "key:a"}},
+            "id": "tk", "uri": "a2a://streams/tk", "taskUri": "a2a://task/tk", "state": "working",
             "watchers": 2, "followed": true, "since": "S"});
         assert_eq!(serde_json::from_str::<Value>(&stream(&one)).unwrap(), told);
         assert_eq!(serde_json::from_str::<Value>(&streams(&[one])).unwrap(), json!({"streams": [told]}));
@@ -486,39 +620,42 @@ mod tests {
         let card = RawValue::from_string(r#"{"name":"A"}"#.into()).unwrap();
         let ready = AgentEntry {
             name: "a",
+            agent_type: "coder",
             url: Some("https://a.test/"),
             status: Reachability::Ready,
             reason: None,
             extensions: vec![ExtensionEntry { uri: "urn:x", required: false, active: true }],
             last_seen: Some("2026-01-01T00:00:00.000Z"),
-            capabilities: Some(AgentCapabilities { streaming: true, push_notifications: false }),
+            capabilities: vec!["streaming", "write"],
             endpoints: Some(EndpointCount { total: 3, up: 2 }),
-            card: Some(&card),
+            agent_card: Some(&card),
         };
         let lost = AgentEntry {
             status: Reachability::Unreachable,
             last_seen: None,
             extensions: Vec::new(),
-            capabilities: None,
+            capabilities: Vec::new(),
             endpoints: None,
-            card: None,
+            agent_card: None,
             ..ready.clone()
         };
-        let told: Value = serde_json::from_str(&registry(&[ready, lost])).unwrap();
+        let told: Value = serde_json::from_str(&registry(&[ready, lost], Some("L"))).unwrap();
         assert_eq!(
             told["totals"],
             json!({"agents": 2, "ready": 1, "unreachable": 1, "unusable": 0, "unknown": 0})
         );
-        assert_eq!(told["agents"][0]["capabilities"], json!({"streaming": true, "pushNotifications": false}));
-        assert_eq!(told["agents"][0]["endpoints"], json!({"total": 3, "up": 2}));
+        assert_eq!(told["discovery"], json!({"lastScan": "L", "totalAgents": 2, "healthyAgents": 1}));
         assert_eq!(
-            told["agents"][0]["extensions"],
-            json!([{"uri": "urn:x", "required": false, "active": true}])
+            told["agents"][0],
+            json!({"name": "a", "agentType": "coder", "url": "https://a.test/", "status": "healthy",
+                "lastSeen": "2026-01-01T00:00:00.000Z", "capabilities": ["streaming", "write"],
+                "endpoints": {"total": 3, "up": 2},
+                "extensions": [{"uri": "urn:x", "required": false, "active": true}], "agentCard": {"name": "A"}})
         );
-        assert_eq!(told["agents"][0]["card"], json!({"name": "A"}));
         assert_eq!(
             told["agents"][1],
-            json!({"name": "a", "url": "https://a.test/", "status": "unreachable"})
+            json!({"name": "a", "agentType": "coder", "url": "https://a.test/", "status": "unreachable",
+                "lastSeen": null, "capabilities": [], "agentCard": null})
         );
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A handle is bound to its caller. A task that the map has forgotten is fetched from the agent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use super::source::EventSource;
 use crate::a2a::{PathSegmentError, TaskState};
 use crate::access::Authorizer;
 use crate::agents::{Agent, Directory, ForwardedContext, ResolvedAgent};
+use crate::auth::fits_pattern;
 use crate::bridge::output::AgentOutput;
 use crate::bridge::task_status::{self, ClientTaskStatus};
 use crate::bridge::task_tools::TaskTool;
@@ -93,6 +95,17 @@ pub(crate) struct TaskSettings {
     pub(crate) subagent_tools: bool,
     /// Where results hold links to resources.
     pub(crate) resource_links: ResourceLinks,
+    /// Patterns for skills by phase; `None`: workflows are not offered.
+    pub(crate) phases: Option<BTreeMap<String, Vec<String>>>,
+}
+
+impl TaskSettings {
+    /// Returns the phase of a task of this skill, by the rules of the configuration.
+    pub(crate) fn phase_of(&self, skill: Option<&str>) -> Option<&str> {
+        let skill = skill?;
+        let fits = |patterns: &[String]| patterns.iter().any(|pattern| fits_pattern(pattern, skill));
+        self.phases.iter().flatten().find(|(_, patterns)| fits(patterns)).map(|(phase, _)| phase.as_str())
+    }
 }
 
 /// Finds the tasks of handles, and describes tasks to clients.
@@ -251,6 +264,25 @@ impl TaskLookup {
             "The gateway cannot keep this task on disk now. If the gateway restarts, the task is found only while its \
              agent remembers it, or not at all.",
         )
+    }
+
+    /// Moves a copy of the finished task of a workflow to the task map, so that the workflow shows
+    /// it. `None` for other tasks, which are left to their agents, and if the map is full.
+    pub(crate) fn keep_phase(&self, source: &EventSource, agent: &str) -> Option<Arc<TaskEntry>> {
+        let EventSource::Own(own) = source else { return None };
+        let work = &own.work;
+        let (_, task, _) =
+            (self.settings.phases.as_ref()?, work.task_id.as_ref()?, work.context_id.as_ref()?);
+        if work.phases.is_empty() && self.settings.phase_of(work.skill.as_deref()).is_none() {
+            return None;
+        }
+        let mut kept = AgentOutput::from_task(work.to_task()?, self.settings.artifact_bytes).ok()?;
+        kept.skill.clone_from(&work.skill);
+        kept.phases.clone_from(&work.phases);
+        let (agent, now): (Arc<str>, _) = (agent.into(), Timestamp::now());
+        let key = EntryKey::Task { agent: agent.clone(), id: task.as_str().into() };
+        let make = || TaskEntry::new(agent, own.local, kept, now);
+        self.tasks.admit(key, make, now.instant).ok().map(|(entry, _)| entry)
     }
 
     /// Returns the facts about a client that results of an agent depend on.

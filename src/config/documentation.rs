@@ -8,7 +8,7 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 14] = [
+const OPTIONAL_SECTIONS: [&str; 15] = [
     "listeners[].tls",
     "admin",
     "agents.NAME.signature",
@@ -19,6 +19,7 @@ const OPTIONAL_SECTIONS: [&str; 14] = [
     "cards.signature",
     "prompts",
     "resources.static",
+    "resources.sparc",
     "auth",
     "resources.memory",
     "resources.batchtools",

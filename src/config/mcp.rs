@@ -1,5 +1,7 @@
 //! `mcp`, `resources`, `cards` and `sessions`.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::ResourceLinks;
@@ -7,10 +9,11 @@ use super::agent::CardSignatureKeys;
 use super::forms::{checked_text, choice};
 use super::host::{AllowedHost, AllowedOrigin};
 use super::prompts::{StaticResource, StaticResourceKeys};
-use super::resolve::ResolveContext;
+use super::resolve::{self, ResolveContext};
+use super::rules::Pattern;
 use super::section::{KeysOf, section};
 use super::settings::JsonPointer;
-use super::spanned::Spanned;
+use super::spanned::{OneOrMany, Spanned};
 use super::units::{ByteSize, HumanDuration};
 
 section! {
@@ -117,6 +120,12 @@ section! {
     pub struct Resources {
         /// Agents, tasks and streams: `a2a-agent://…` and `a2a://…`.
         a2a: FamilyPolicy,
+        /// Workflows in phases: `sparc://…`.
+        sparc: Option<Sparc>,
+        /// The types of agents by their names in the configuration, such as `researcher`, `coder`,
+        /// `analyst` or `coordinator`. The type of another agent is its name.
+        agent_types: BTreeMap<String, String> as BTreeMap<String, Spanned<String>>
+            [example { weather: analyst }],
         /// Values that callers store: `memory://…`, and the tools `memory_store` and
         /// `memory_delete`.
         memory: Option<MemoryFamily>,
@@ -143,6 +152,56 @@ fn check_resources(
         }
     }
     resources
+}
+
+/// The phases of a workflow, in their order.
+pub const PHASES: [&str; 5] = ["specification", "pseudocode", "architecture", "refinement", "completion"];
+
+/// Largest template of a phase, in bytes.
+pub(crate) const MAX_TEMPLATE_BYTES: usize = 256 * 1024;
+
+section! {
+    /// Workflows in the phases `specification`, `pseudocode`, `architecture`, `refinement` and
+    /// `completion`. A workflow is the tasks of one A2A context.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Sparc {
+        /// Limits and filters of the family.
+        policy: FamilyPolicy,
+        /// Patterns for the ids of skills, by phase: a task of such a skill belongs to the phase,
+        /// unless the metadata of the task names one (`sparcPhase`).
+        phases: BTreeMap<String, Vec<String>>
+            as BTreeMap<String, Spanned<OneOrMany<Spanned<Pattern>>>>
+            [example { specification: "specify*" }],
+        /// The template of each phase: path of a JSON file with the members `template`,
+        /// `guidelines`, `examples` and `validation`. It is read again when it changes.
+        templates: BTreeMap<String, PathBuf> as BTreeMap<String, Spanned<String>>
+            [example { specification: "templates/specification.json" }],
+    }
+    check check_sparc
+}
+
+fn check_sparc(sparc: Sparc, keys: KeysOf<Sparc>, context: &mut ResolveContext<'_>) -> Sparc {
+    let named = [
+        (keys.phases.place(), sparc.phases.keys().collect::<Vec<_>>()),
+        (keys.templates.place(), sparc.templates.keys().collect()),
+    ];
+    for (place, names) in named {
+        for name in names.into_iter().filter(|name| !PHASES.contains(&name.as_str())) {
+            let problem = format!("{name:?} is not a phase (phases: {})", PHASES.join(", "));
+            context.problem(&place.cloned().unwrap_or_default(), problem);
+        }
+    }
+    for path in sparc.templates.values() {
+        let json =
+            resolve::read(path, MAX_TEMPLATE_BYTES).map_err(|error| error.to_string()).and_then(|text| {
+                serde_json::from_slice::<serde_json::Map<_, _>>(&text).map_err(|error| error.to_string())
+            });
+        if let Err(error) = json {
+            let problem = format!("{} is not the JSON object of a template: {error}", path.display());
+            context.problem(&keys.templates.place().cloned().unwrap_or_default(), problem);
+        }
+    }
+    sparc
 }
 
 section! {

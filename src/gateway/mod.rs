@@ -37,7 +37,8 @@ use crate::mcp_server::{McpServer, McpSettings};
 use crate::memory::{MemoryBank, MemoryLimits};
 use crate::push_receiver::{PushReceiver, register_pushes};
 use crate::resources::{
-    A2aResources, MemoryResources, ProviderRegistration, ResourceRegistry, StaticResources, builtin_tools,
+    A2aResources, AgentTypes, MemoryResources, ProviderRegistration, ResourceRegistry, SparcResources,
+    StaticResources, builtin_tools,
 };
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
@@ -182,6 +183,7 @@ impl SharedParts {
                 poll_interval: settings.tasks.poll_interval,
                 subagent_tools: settings.mcp.subagent_tools,
                 resource_links: settings.mcp.resource_links,
+                phases: settings.resources.sparc.as_ref().map(|sparc| sparc.phases.clone()),
             },
         }
     }
@@ -235,9 +237,17 @@ impl SharedParts {
         memory: Option<&Arc<MemoryBank>>,
         batches: Option<&Arc<BatchService>>,
     ) -> ResourceRegistry {
-        let a2a =
-            A2aResources { lookup: lookup.clone(), discovery: discovery.clone(), started: Timestamp::now() };
+        let a2a = A2aResources {
+            lookup: lookup.clone(),
+            discovery: discovery.clone(),
+            started: Timestamp::now(),
+            agent_types: AgentTypes::new(&settings.resources),
+        };
         let mut families = vec![ProviderRegistration::new(Arc::new(a2a), &settings.resources.a2a)];
+        if let Some(sparc) = &settings.resources.sparc {
+            let provider = SparcResources::new(lookup.clone(), discovery.clone(), &settings.resources);
+            families.push(ProviderRegistration::new(Arc::new(provider), &sparc.policy));
+        }
         if let (Some(family), Some(bank)) = (&settings.resources.memory, memory) {
             let (sealer, authorizer) = (self.sealer.clone(), self.authorizer.clone());
             let memory = MemoryResources { bank: bank.clone(), sealer, authorizer };

@@ -12,17 +12,18 @@ use http::Uri;
 use serde_json::value::RawValue;
 
 use super::{
-    ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent, ResourceFacts,
-    ResourcePermissions, ResourceProvider, ResourceRequest,
+    AgentTypes, ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent,
+    ResourceFacts, ResourcePermissions, ResourceProvider, ResourceRequest,
 };
-use crate::a2a::TaskState;
 use crate::access::Authorizer;
 use crate::agents::{Agent, DeclaredExtension, ResolvedAgent};
 use crate::bridge::resource_uri::{
     REGISTRY, ResourceUri, STREAMS, TEMPLATES, TemplateVariable, agent_uri, task_uri,
 };
-use crate::bridge::resource_view::{self, StreamView, TaskInput, artifact_contents};
-use crate::bridge::resource_view::{AgentCapabilities, AgentEntry, EndpointCount, ExtensionEntry, registry};
+use crate::bridge::resource_view::{
+    self, AgentEntry, EndpointCount, ExtensionEntry, StreamEvent, StreamView, TaskInput, artifact_contents,
+    registry,
+};
 use crate::bridge::task_tools::TaskTool;
 use crate::calls::{ClientContext, TaskLookup};
 use crate::config::CardSource;
@@ -40,6 +41,8 @@ const SCHEMES: [&str; 2] = ["a2a://", "a2a-agent://"];
 /// An agent in the registry, with the texts of its entry.
 struct DescribedAgent<'a> {
     agent: &'a Arc<Agent>,
+    /// Ids of the skills that the caller sees.
+    skills: Vec<String>,
     known: Option<Arc<ResolvedAgent>>,
     card: Option<Box<RawValue>>,
     url: Option<String>,
@@ -47,19 +50,26 @@ struct DescribedAgent<'a> {
     obstacle: Option<String>,
 }
 
-/// State of a task, for the list of streams.
-struct StreamSummary {
-    task: String,
-    state: TaskState,
-    watchers: usize,
-    followed: bool,
-    since: String,
-}
-
-impl StreamSummary {
-    fn stream(&self) -> StreamView<'_> {
-        let Self { task, state, watchers, followed, since } = self;
-        StreamView { task, state: *state, watchers: *watchers, followed: *followed, since }
+impl DescribedAgent<'_> {
+    fn entry<'s>(&'s self, types: &'s AgentTypes) -> AgentEntry<'s> {
+        let Self { agent, skills, known, card, url, last_seen, obstacle } = self;
+        let declared = known.iter().flat_map(|known| {
+            let flags =
+                [("streaming", known.card.streaming), ("pushNotifications", known.card.push_notifications)];
+            flags.into_iter().filter(|(_, has)| *has).map(|(name, _)| name)
+        });
+        AgentEntry {
+            name: &agent.settings.name,
+            agent_type: types.of(&agent.settings.name),
+            url: url.as_deref(),
+            status: reachability(agent),
+            reason: obstacle.as_deref(),
+            last_seen: last_seen.as_deref(),
+            capabilities: declared.chain(skills.iter().map(String::as_str)).collect(),
+            endpoints: endpoints(agent),
+            extensions: known.iter().flat_map(|known| agent.declared(&known.card)).map(extension).collect(),
+            agent_card: card.as_deref(),
+        }
     }
 }
 
@@ -69,6 +79,7 @@ pub(crate) struct A2aResources {
     pub(crate) discovery: Arc<Discovery>,
     /// Time at which the process began: the time of the last change of an empty list.
     pub(crate) started: Timestamp,
+    pub(crate) agent_types: AgentTypes,
 }
 
 #[async_trait]
@@ -153,7 +164,7 @@ impl ResourceProvider for A2aResources {
                 Some(ProvidedContent::json(uri, self.streams(client), self.streams_facts(client)))
             }
             ResourceUri::Stream(handle) => self.lookup.readable(client, handle).await?.map(|(entry, _)| {
-                let text = resource_view::stream(&self.stream_summary(handle, &entry, client).stream());
+                let text = resource_view::stream(&self.stream_view(handle, &entry, client));
                 let facts = ResourceFacts { schema: "stream", ..self.task_facts(client, &entry) };
                 ProvidedContent::json(uri, text, facts)
             }),
@@ -353,6 +364,8 @@ impl A2aResources {
                 task: handle,
                 context: context.as_deref(),
                 agent,
+                agent_type: self.agent_types.of(agent),
+                phase: self.lookup.settings.phase_of(inside.work.skill.as_deref()),
                 created_at: &iso8601(inside.created.unix_ms),
                 last_updated_at: &iso8601(inside.changed.unix_ms),
                 cancelled: inside.verdict == Some(ClientOverride::Cancelled),
@@ -361,22 +374,27 @@ impl A2aResources {
         })
     }
 
-    fn stream_summary(&self, handle: &str, entry: &TaskEntry, client: &ClientContext<'_>) -> StreamSummary {
+    fn stream_view(&self, handle: &str, entry: &TaskEntry, client: &ClientContext<'_>) -> StreamView {
         let state = self.lookup.client_status(entry, client).state;
-        entry.visible_state(|inside| StreamSummary {
+        let caller = (!client.caller.is_anonymous()).then(|| client.caller.name().to_owned());
+        entry.visible_state(|inside| StreamView {
             task: handle.to_owned(),
             state,
             watchers: inside.watchers(),
             followed: inside.is_followed(),
+            connections: inside.connections(),
             since: iso8601(inside.created.unix_ms),
+            events: StreamEvent::recent(&inside.events),
+            total_events: inside.events.total(),
+            caller,
         })
     }
 
     fn streams(&self, client: &ClientContext<'_>) -> String {
         let owned = self.lookup.tasks_of_caller(client).into_iter().filter(|(_, entry)| is_live(entry));
-        let flows: Vec<StreamSummary> =
-            owned.map(|(handle, entry)| self.stream_summary(&handle, &entry, client)).collect();
-        resource_view::streams(&flows.iter().map(StreamSummary::stream).collect::<Vec<_>>())
+        let flows: Vec<StreamView> =
+            owned.map(|(handle, entry)| self.stream_view(&handle, &entry, client)).collect();
+        resource_view::streams(&flows)
     }
 
     fn registry(&self, client: &ClientContext<'_>) -> String {
@@ -387,9 +405,12 @@ impl A2aResources {
                 let known = agent.known();
                 let skills = self.discovery.visible_skills(&client.caller, agent);
                 let card = known.as_ref().and_then(|known| skills.card(&known.card.raw).map(Cow::into_owned));
+                let shown = known.iter().flat_map(|known| &known.card.skills);
+                let shown = shown.filter(|skill| skills.has(&skill.id)).map(|skill| skill.id.clone());
                 DescribedAgent {
                     agent,
-                    known,
+                    skills: shown.collect(),
+                    known: known.clone(),
                     card,
                     url: address(agent),
                     last_seen: agent.last_seen().map(iso8601),
@@ -397,28 +418,9 @@ impl A2aResources {
                 }
             })
             .collect();
-        let entries =
-            described.iter().map(|DescribedAgent { agent, known, card, url, last_seen, obstacle }| {
-                AgentEntry {
-                    name: &agent.settings.name,
-                    url: url.as_deref(),
-                    status: reachability(agent),
-                    reason: obstacle.as_deref(),
-                    last_seen: last_seen.as_deref(),
-                    capabilities: known.as_ref().map(|known| AgentCapabilities {
-                        streaming: known.card.streaming,
-                        push_notifications: known.card.push_notifications,
-                    }),
-                    endpoints: endpoints(agent),
-                    extensions: known
-                        .iter()
-                        .flat_map(|known| agent.declared(&known.card))
-                        .map(extension)
-                        .collect(),
-                    card: card.as_deref(),
-                }
-            });
-        registry(&entries.collect::<Vec<_>>())
+        let entries: Vec<_> = described.iter().map(|described| described.entry(&self.agent_types)).collect();
+        let newest = described.iter().filter_map(|described| described.last_seen.as_deref()).max();
+        registry(&entries, newest)
     }
 
     /// Returns the agents on this route with a known card, by name.

@@ -11,8 +11,10 @@
 mod a2a;
 mod fixed;
 mod memory;
+mod sparc;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -43,6 +45,7 @@ use crate::telemetry::access_log::ResourceAccess;
 pub(crate) use a2a::A2aResources;
 pub(crate) use fixed::StaticResources;
 pub(crate) use memory::MemoryResources;
+pub(crate) use sparc::SparcResources;
 
 /// JSON Schemas of the contents, of which each family names one definition.
 const SCHEMAS: &str = include_str!("../../schemas/resources.v1.json");
@@ -224,6 +227,21 @@ pub(crate) trait ResourceProvider: Send + Sync {
 
     /// Removes the state that is no longer needed. Called every few seconds.
     fn sweep(&self) {}
+}
+
+/// The types of agents.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentTypes(BTreeMap<String, String>);
+
+impl AgentTypes {
+    pub(crate) fn new(settings: &Resources) -> Self {
+        Self(settings.agent_types.clone())
+    }
+
+    /// Returns the type of an agent: the configured one, or its name.
+    pub(crate) fn of<'a>(&'a self, agent: &'a str) -> &'a str {
+        self.0.get(agent).map_or(agent, String::as_str)
+    }
 }
 
 /// A provider with the limits and filters of its family.

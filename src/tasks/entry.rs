@@ -108,6 +108,8 @@ impl TaskEntry {
             // If the agent moved its question into the history, an answer has arrived.
             let has_arrived = inside.work.has_taken_words_in(&event);
             let stamp = inside.work.stamp();
+            let phases = inside.work.phases.len();
+            inside.events.record(&event, now.unix_ms);
             let taken = inside.work.apply(event);
             let is_news = matches!(taken, Ok(Some(_)));
             let taken = taken.map(|note| inside.last = note.or(inside.last.take()));
@@ -118,7 +120,9 @@ impl TaskEntry {
                 is_open_again
             };
             inside.count_rounds();
-            let changed = is_news || is_open_again || before != VisibleState::at(&inside.work, deep);
+            let is_next_phase = inside.work.phases.len() > phases;
+            let changed =
+                is_news || is_open_again || is_next_phase || before != VisibleState::at(&inside.work, deep);
             if changed {
                 inside.delay = None;
                 inside.changed = now;
@@ -174,6 +178,7 @@ impl TaskEntry {
             let is_free = !inside.is_followed;
             if is_free {
                 inside.is_followed = true;
+                inside.connections = inside.connections.saturating_add(1);
                 inside.over = None;
             }
             is_free

@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::Timestamp;
 use super::answer_log::{AnswerLog, AnswerRefusal};
 use crate::a2a::{Fingerprint, TaskState};
+use crate::bridge::event_log::EventLog;
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::fault::{AgentFailure, TaskDelay};
 
@@ -46,8 +47,12 @@ pub struct EntryState {
     pub changed: Timestamp,
     pub(super) turns: AnswerLog,
     pub(super) owners: Vec<Box<str>>,
-    /// Streaming flag and state of which the owners were notified last.
-    flow: (bool, Option<TaskState>),
+    /// Streaming flag, state and number of phases of which the owners were notified last.
+    flow: (bool, Option<TaskState>, usize),
+    /// The last events of the agent.
+    pub events: EventLog,
+    /// Number of times that the gateway began to follow the agent's stream of this task.
+    pub(super) connections: u32,
     pub(super) watchers: usize,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
@@ -115,7 +120,9 @@ impl EntryState {
             changed: now,
             turns: AnswerLog::default(),
             owners: Vec::new(),
-            flow: (false, None),
+            flow: (false, None, 0),
+            events: EventLog::default(),
+            connections: 0,
             watchers: 0,
             expected: None,
             is_followed: false,
@@ -153,9 +160,14 @@ impl EntryState {
         }
     }
 
-    /// Returns true if the streaming flag or the task state changed since the last call.
+    /// Returns the number of times that the gateway began to follow the agent's stream.
+    pub fn connections(&self) -> u32 {
+        self.connections
+    }
+
+    /// Returns true if the streaming flag, the task state or the phase changed since the last call.
     pub(super) fn streaming_changed(&mut self) -> bool {
-        let flow = (self.is_followed && !self.is_finished(), self.work.state);
+        let flow = (self.is_followed && !self.is_finished(), self.work.state, self.work.phases.len());
         std::mem::replace(&mut self.flow, flow) != flow
     }
 
@@ -163,7 +175,13 @@ impl EntryState {
         let owners: usize = self.owners().map(str::len).sum();
         let ids = [&self.work.task_id, &self.work.context_id].into_iter().flatten().map(String::len);
         let note = self.last.as_ref().and_then(|note| note.text.as_ref()).map_or(0, String::len);
-        OVERHEAD + owners + ids.sum::<usize>() + note + self.turns.bytes() + self.work.bytes()
+        OVERHEAD
+            + owners
+            + ids.sum::<usize>()
+            + note
+            + self.turns.bytes()
+            + self.work.bytes()
+            + self.events.bytes()
     }
 
     pub(super) fn eviction_info(&self) -> EvictionInfo {

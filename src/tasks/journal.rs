@@ -18,7 +18,7 @@ use super::entry_state::{ClientOverride, EntryState};
 use super::store::{Store, StoreProblem, StoreTable};
 use super::{EntryKey, Tasks, Timestamp};
 use crate::a2a::{read_task, task_json};
-use crate::bridge::output::AgentOutput;
+use crate::bridge::output::{AgentOutput, VisitedPhase};
 use crate::fault::AgentFailure;
 
 /// Persists tasks.
@@ -323,6 +323,9 @@ struct TaskRecord {
     /// Names in its metadata with values that had no room.
     #[serde(default)]
     omitted: Vec<String>,
+    /// Phases of a workflow that it went through, each with the agent's time.
+    #[serde(default)]
+    phases: Vec<(String, Option<String>)>,
     /// True if the artifacts were too large to be kept.
     shed: bool,
     /// True if the agent has lost the task.
@@ -375,6 +378,12 @@ impl TaskEntry {
             changed: inside.changed.unix_ms,
             cancelled: inside.verdict == Some(ClientOverride::Cancelled),
             omitted: inside.work.metadata.omitted().map(str::to_owned).collect(),
+            phases: inside
+                .work
+                .phases
+                .iter()
+                .map(|phase| (phase.name.clone(), phase.timestamp.clone()))
+                .collect(),
             shed,
             lost: inside.over == Some(Err(AgentFailure::TaskNotFound)),
             turns: inside.turns.all().collect(),
@@ -405,6 +414,8 @@ impl TaskEntry {
         entry.restore(|inside| {
             inside.created = instant_from_age(record.created, now);
             inside.work.artifacts_shed = record.shed;
+            let phases = record.phases.into_iter();
+            inside.work.phases = phases.map(|(name, timestamp)| VisitedPhase { name, timestamp }).collect();
             inside.work.skill = record.skill.map(Into::into);
             record.omitted.into_iter().for_each(|name| inside.work.metadata.omit(name));
             inside.verdict = record.cancelled.then_some(ClientOverride::Cancelled);

@@ -17,6 +17,7 @@ mod large_body;
 mod listen;
 mod memory_bank;
 mod prompts;
+mod resources;
 mod sessions;
 mod static_resources;
 mod stream;

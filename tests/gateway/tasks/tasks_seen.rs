@@ -260,14 +260,17 @@ async fn registry_names_every_agent() {
         json!({ "agents": 2, "ready": 1, "unreachable": 1, "unusable": 0, "unknown": 0 })
     );
     let (bard, clerk) = (&registry["agents"][0], &registry["agents"][1]);
-    assert_eq!((&bard["name"], &bard["status"]), (&json!("bard"), &json!("ready")));
+    assert_eq!((&bard["name"], &bard["status"]), (&json!("bard"), &json!("healthy")));
     assert_eq!(bard["url"], agent.url());
-    assert_eq!(bard["capabilities"], json!({ "streaming": true, "pushNotifications": false }));
-    assert_eq!(bard["card"]["skills"][0]["id"], "sing");
+    assert_eq!((&bard["agentType"], &bard["capabilities"]), (&json!("bard"), &json!(["streaming", "sing"])));
+    assert_eq!(bard["agentCard"]["skills"][0]["id"], "sing");
+    let discovery = &registry["discovery"];
+    assert_eq!((&discovery["totalAgents"], &discovery["healthyAgents"]), (&json!(2), &json!(1)));
+    assert_eq!(discovery["lastScan"], bard["lastSeen"]);
     assert!(bard["lastSeen"].as_str().unwrap().ends_with('Z'), "{bard}");
     assert_eq!(
-        (&clerk["name"], &clerk["status"], clerk.get("lastSeen")),
-        (&json!("clerk"), &json!("unreachable"), None)
+        (&clerk["name"], &clerk["status"], &clerk["lastSeen"]),
+        (&json!("clerk"), &json!("unreachable"), &Value::Null)
     );
     assert_eq!(clerk["url"], lost, "without its query");
     let endpoint = gateway.client_of("bard");
