@@ -38,7 +38,7 @@ async fn refusal(
 /// a conversation reads to another caller as if it had never been.
 #[tokio::test]
 async fn foreign_task_is_unknown() {
-    let scene = Keyed::new("calls: { task_after: 0s }\n").await;
+    let scene = Keyed::new("calls: { task_after: 0s }\nresources: { sparc: {} }\n").await;
     let _go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "the song");
     let (mine, eve) = (scene.by(NEW).with_tasks(), scene.by(EVE).with_tasks());
     let made = called(&mine, &first("sing")).await;
@@ -63,6 +63,18 @@ async fn foreign_task_is_unknown() {
                 refusal(&eve, method, params, &task).await,
                 refusal(&eve, method, params, "made-up").await
             );
+        }
+    }
+    for (place, handle) in [
+        ("sparc://workflow", context),
+        ("mcp://mcp-a2a-gateway/sparc/workflow", context),
+        ("mcp://mcp-a2a-gateway/a2a/tasks", &task),
+        ("mcp://mcp-a2a-gateway/a2a/streams", &task),
+    ] {
+        for method in ["resources/read", "resources/subscribe"] {
+            let params = |handle: &str| json!({ "uri": format!("{place}/{handle}") });
+            let theirs = refusal(&eve, method, params, handle).await;
+            assert_eq!(theirs, refusal(&eve, method, params, "made-up").await, "{place}");
         }
     }
     for (tool, name, more) in [
