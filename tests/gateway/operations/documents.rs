@@ -226,6 +226,14 @@ impl Workplace {
         if !has(&text, "agents:") && !has(&text, "manifests:") {
             text += "agents: { weather: { card: http://127.0.0.1:1/ } }\n";
         }
+        // Files beside the configuration; their content does not matter.
+        for named in ["file: ", "image: ", "audio: "].iter().flat_map(|key| text.split(key).skip(1)) {
+            let is_name = |c: &char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
+            let name: String = named.chars().take_while(is_name).collect();
+            if name.contains('.') {
+                fs::write(self.path(&name), "content").unwrap();
+            }
+        }
         let file = self.path("checked.yaml");
         fs::write(&file, &text).unwrap();
         let mut command = Command::new(BINARY);
