@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::value::{StrDeserializer, StringDeserializer, U64Deserializer};
 use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
-use super::problem::{Problem, did_you_mean};
+use super::resolve::{Problem, did_you_mean};
 use super::spanned::{Location, ONE_OR_MANY, WRITTEN};
 use super::yaml::{YamlKey, YamlNode, YamlValue, join};
 

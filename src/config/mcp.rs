@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::ResourceLinks;
 use super::agent::CardSignatureKeys;
+use super::auth::Pattern;
 use super::forms::{checked_text, choice};
 use super::host::{AllowedHost, AllowedOrigin};
 use super::prompts::{StaticResource, StaticResourceKeys};
 use super::resolve::{self, ResolveContext};
-use super::rules::Pattern;
 use super::section::{KeysOf, section};
 use super::settings::JsonPointer;
 use super::spanned::{OneOrMany, Spanned};

@@ -27,11 +27,9 @@ mod manifest;
 pub mod mcp;
 pub mod outbound;
 pub mod pem;
-pub mod problem;
 pub mod prompts;
 pub mod reference;
 mod resolve;
-pub mod rules;
 mod section;
 pub mod settings;
 mod spanned;
@@ -55,6 +53,7 @@ pub use agent::{
     Agent, AgentTimeouts, AgentTls, CardSignature, CardSource, Protocol, SkillOverride, TaskMode,
     ToolGranularity,
 };
+pub use auth::Rule;
 pub use auth::{
     ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, TokenIssuer,
     TokenVerification,
@@ -74,10 +73,9 @@ pub use mcp::{BatchFamily, Cards, FamilyPolicy, Mcp, MemoryFamily, PHASES, Resou
 pub use outbound::{AllowList, Allowed, Outbound, Webhooks};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
-pub use problem::{Problem, Problems};
 pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};
 pub use reference::{ReloadableSecret, Secret};
-pub use rules::Rule;
+pub use resolve::{Problem, Problems};
 pub use settings::Limits;
 pub use settings::Settings;
 pub use settings::{Log, LogFormat, Shutdown, Upgrade};

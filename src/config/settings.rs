@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::agent::{Agent, AgentKeys, name_problem};
 use super::auth::{Auth, AuthKeys, Mechanism};
+use super::auth::{Rule, RuleKeys, rules};
 use super::calls::Calls;
 use super::calls::{Background, Push, Streams, Tasks};
 use super::forms::{checked_text, choice};
@@ -24,7 +25,6 @@ use super::outbound::Outbound;
 use super::prompts::{Prompt, PromptKeys, prompts};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
-use super::rules::{Rule, RuleKeys, rules};
 use super::section::{KeysOf, section};
 use super::spanned::{Location, OneOrMany, Spanned};
 use super::units::ByteSize;

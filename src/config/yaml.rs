@@ -10,7 +10,7 @@ use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Options, Spanned};
 
-use super::problem::Problem;
+use super::resolve::Problem;
 
 /// The deepest nesting of a file.
 const DEPTH: usize = 48;

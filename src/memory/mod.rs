@@ -6,29 +6,31 @@
 //! journal of tasks, in its groups. The methods of [`MemoryBank`] take and return owned values and
 //! may wait, so that an engine which several gateways share can take the place of this one.
 //!
-//! `namespace` holds the rows and their index. Time is an argument, in milliseconds since 1970.
+//! On disk there is one row for each value, and one for its reads, so that a read does not write the
+//! value again. `namespace` holds the rows and their index. Time is an argument, in milliseconds since 1970.
 
 mod namespace;
-mod record;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use namespace::{NamespaceRows, row_bytes};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tracing::info;
-
-pub use namespace::{
-    KeyPage, MAX_COUNTED_KEYS, MAX_RANKED_ROWS, MAX_SCANNED_KEYS, MemoryEntry, MemoryRow, NamespaceStats,
-    SearchHit, SearchPage, SearchQuery,
-};
 
 use crate::quota::QuotaOwner;
 use crate::sync::lock;
 use crate::tasks::TaskJournal;
 use crate::tasks::store::StoreProblem;
-use namespace::{NamespaceRows, row_bytes};
-use record::MemoryRecordKey;
+
+pub use namespace::{
+    KeyPage, MAX_COUNTED_KEYS, MAX_RANKED_ROWS, MAX_SCANNED_KEYS, MemoryEntry, MemoryRow, NamespaceStats,
+    SearchHit, SearchPage, SearchQuery,
+};
 
 /// Longest key, in bytes. The key of a finished task holds the handle of the task.
 pub const MAX_KEY_BYTES: usize = 1024;
@@ -321,7 +323,7 @@ impl MemoryBank {
         let mut state = lock(&bank.state);
         self.expire(&bank, &mut state, now_ms);
         let row = state.namespaces.get_mut(at.namespace)?.touch(at.key, now_ms)?;
-        let (key, value) = (record::access_key(at), record::access_value(&row));
+        let (key, value) = (access_key(at), access_value(&row));
         self.journal.note_memory(key, Some(value)).unwrap_or_default();
         Some(row)
     }
@@ -423,9 +425,9 @@ impl MemoryBank {
             return Ok(());
         }
         if row.is_none() {
-            self.journal.note_memory(record::access_key(at), None)?;
+            self.journal.note_memory(access_key(at), None)?;
         }
-        self.journal.note_memory(record::value_key(at), row.map(record::value_of))
+        self.journal.note_memory(value_key(at), row.map(value_of))
     }
 
     /// Loads the persisted rows. Waits for the disk.
@@ -462,7 +464,7 @@ impl MemoryBank {
         let state = lock(&bank.state);
         let Some(row) = state.row(at.namespace, at.key) else { return Ok(()) };
         self.persist(at, Some(row))?;
-        self.journal.note_memory(record::access_key(at), Some(record::access_value(row)))
+        self.journal.note_memory(access_key(at), Some(access_value(row)))
     }
 
     /// Applies the change of another process that works with the same rows, and persists it.
@@ -479,7 +481,7 @@ impl MemoryBank {
         let is_known = match (place.is_access, value) {
             (true, Some(value)) => {
                 let rows = state.namespaces.get_mut(at.namespace);
-                let is_known = rows.is_some_and(|rows| record::apply_access(rows, at.key, value));
+                let is_known = rows.is_some_and(|rows| apply_access(rows, at.key, value));
                 if is_known && origin == RowOrigin::Predecessor {
                     self.journal.note_memory(key.to_vec(), Some(value.to_vec())).unwrap_or_default();
                 }
@@ -490,7 +492,7 @@ impl MemoryBank {
                 self.remove(&mut state, at);
                 true
             }
-            (false, Some(value)) => match record::read_row(value) {
+            (false, Some(value)) => match read_row(value) {
                 None => false,
                 Some(row) if row.is_expired(now_ms) => {
                     self.persist(at, None).unwrap_or_default();
@@ -618,6 +620,131 @@ fn check_name(name: &str, most: usize) -> Option<()> {
 fn add(counter: &AtomicUsize, more: usize, most: usize) -> bool {
     let sum = |used: usize| used.checked_add(more).filter(|used| more == 0 || *used <= most);
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
+}
+
+const VALUE_KIND: u8 = b'1';
+const ACCESS_KIND: u8 = b'2';
+const CALLER_KIND: char = 'c';
+const ADDRESS_KIND: char = 'a';
+const AGENT_KIND: char = 'g';
+
+/// The meaning of the key of a row.
+pub(super) struct MemoryRecordKey {
+    pub(super) owner: QuotaOwner,
+    namespace: String,
+    key: String,
+    /// True for the reads of a value.
+    pub(super) is_access: bool,
+}
+
+impl MemoryRecordKey {
+    /// Returns the meaning of a key; `None` if it is malformed.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let is_access = match *kind {
+            VALUE_KIND => false,
+            ACCESS_KIND => true,
+            _ => return None,
+        };
+        let (owner, rest) = read_text(rest)?;
+        let (namespace, key) = read_text(rest)?;
+        let key = std::str::from_utf8(key).ok()?;
+        check_name(namespace, MAX_NAMESPACE_BYTES)?;
+        check_name(key, MAX_KEY_BYTES)?;
+        let mut letters = owner.chars();
+        let owner = match (letters.next()?, letters.as_str()) {
+            (CALLER_KIND, name) => QuotaOwner::Caller(name.into()),
+            (AGENT_KIND, name) => QuotaOwner::Agent(name.into()),
+            (ADDRESS_KIND, address) => QuotaOwner::Address(address.parse().ok()?),
+            _ => return None,
+        };
+        Some(Self { owner, namespace: namespace.to_owned(), key: key.to_owned(), is_access })
+    }
+
+    pub(super) fn address(&self) -> MemoryAddress<'_> {
+        MemoryAddress { owner: &self.owner, namespace: &self.namespace, key: &self.key }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct ValueRecord<'a> {
+    created: u64,
+    modified: u64,
+    ttl: Option<u64>,
+    #[serde(borrow)]
+    value: Cow<'a, RawValue>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ReadRecord {
+    accessed: u64,
+    count: u64,
+}
+
+/// Returns the key of the row of a value.
+fn value_key(at: MemoryAddress<'_>) -> Vec<u8> {
+    encode_key(VALUE_KIND, at)
+}
+
+/// Returns the key of the row of the reads of a value.
+fn access_key(at: MemoryAddress<'_>) -> Vec<u8> {
+    encode_key(ACCESS_KIND, at)
+}
+
+/// Encodes a value.
+fn value_of(row: &MemoryRow) -> Vec<u8> {
+    let (created, modified, ttl) = (row.created_ms, row.modified_ms, row.ttl_seconds);
+    let value = serde_json::from_str::<&RawValue>(&row.value).unwrap_or(RawValue::NULL);
+    let record = ValueRecord { created, modified, ttl, value: Cow::Borrowed(value) };
+    serde_json::to_vec(&record).unwrap_or_default()
+}
+
+/// Encodes the reads of a value.
+fn access_value(row: &MemoryRow) -> Vec<u8> {
+    let record = ReadRecord { accessed: row.accessed_ms, count: row.access_count };
+    serde_json::to_vec(&record).unwrap_or_default()
+}
+
+/// Decodes a value; `None` if it is unreadable.
+fn read_row(bytes: &[u8]) -> Option<MemoryRow> {
+    let record: ValueRecord<'_> = serde_json::from_slice(bytes).ok()?;
+    Some(MemoryRow {
+        value: record.value.get().into(),
+        created_ms: record.created,
+        modified_ms: record.modified,
+        accessed_ms: record.modified,
+        access_count: 0,
+        ttl_seconds: record.ttl,
+        version: 0,
+    })
+}
+
+/// Applies the reads of a value; returns false if there is no such value.
+fn apply_access(rows: &mut NamespaceRows, key: &str, bytes: &[u8]) -> bool {
+    let Ok(record) = serde_json::from_slice::<ReadRecord>(bytes) else { return false };
+    rows.restore_access(key, record.accessed, record.count)
+}
+
+fn encode_key(kind: u8, at: MemoryAddress<'_>) -> Vec<u8> {
+    let owner = match at.owner {
+        QuotaOwner::Caller(name) => format!("{CALLER_KIND}{name}"),
+        QuotaOwner::Agent(name) => format!("{AGENT_KIND}{name}"),
+        QuotaOwner::Address(address) => format!("{ADDRESS_KIND}{address}"),
+    };
+    let mut key = vec![kind];
+    for text in [owner.as_str(), at.namespace] {
+        // Longer names do not occur: namespaces are checked, and those of callers are bounded.
+        key.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
+        key.extend_from_slice(text.as_bytes());
+    }
+    key.extend_from_slice(at.key.as_bytes());
+    key
+}
+
+fn read_text(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    Some((std::str::from_utf8(text).ok()?, rest))
 }
 
 #[cfg(test)]
@@ -794,8 +921,8 @@ mod tests {
             ttl_seconds: None,
             version: 0,
         };
-        let key = record::value_key(at);
-        assert!(bank.learn(&key, Some(&record::value_of(&row)), 9));
+        let key = value_key(at);
+        assert!(bank.learn(&key, Some(&value_of(&row)), 9));
         assert_eq!(&*bank.get(at, 9).await.unwrap().value, "7");
         assert!(bank.learn(&key, None, 9) && bank.used() == [0, 0]);
         assert!(!bank.learn(b"no key", None, 9) && !bank.learn(&key, Some(b"{"), 9));

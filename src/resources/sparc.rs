@@ -242,7 +242,7 @@ impl SparcResources {
             lookup,
             discovery,
             settings: settings.sparc.clone().unwrap_or_default(),
-            has_batches: false,
+            has_batches: settings.batchtools.is_some(),
             agent_types: AgentTypes::new(settings),
             templates: Mutex::default(),
         }

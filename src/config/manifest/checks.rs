@@ -9,12 +9,12 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Value};
 
+use super::ManifestReader;
 use super::SCHEMA;
 use super::credential::{
     has_credential, has_private_key, has_user, is_credential_value, is_numeric_secret, is_secret_member,
     is_wire_credential, is_written_out,
 };
-use super::reader::ManifestReader;
 
 static VALIDATOR: LazyLock<Option<Validator>> = LazyLock::new(|| {
     let schema = serde_json::from_str(SCHEMA).ok()?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use http::{HeaderName, Uri};
 use serde::Deserialize;
 
-use super::reader::ManifestReader;
+use super::ManifestReader;
 use super::{BRIDGED_TOOLS, ManifestAgent};
 use crate::config::agent::{add_header, card};
 use crate::config::credentials::{check_key_name, check_scope, check_token_url};

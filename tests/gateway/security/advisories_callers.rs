@@ -65,18 +65,7 @@ async fn foreign_task_is_unknown() {
             );
         }
     }
-    for (place, handle) in [
-        ("sparc://workflow", context),
-        ("mcp://mcp-a2a-gateway/sparc/workflow", context),
-        ("mcp://mcp-a2a-gateway/a2a/tasks", &task),
-        ("mcp://mcp-a2a-gateway/a2a/streams", &task),
-    ] {
-        for method in ["resources/read", "resources/subscribe"] {
-            let params = |handle: &str| json!({ "uri": format!("{place}/{handle}") });
-            let theirs = refusal(&eve, method, params, handle).await;
-            assert_eq!(theirs, refusal(&eve, method, params, "made-up").await, "{place}");
-        }
-    }
+    no_spelling_is_read(&eve, &task, context).await;
     for (tool, name, more) in [
         (TOOL, "taskId", json!({})),
         (TOOL, "taskId", json!({ "text": "go on" })),
@@ -106,6 +95,22 @@ async fn foreign_task_is_unknown() {
     assert_eq!(refused.error_code().await, -32002);
     assert_eq!(posts(&scene.agent), before, "the agent hears nothing of it");
     assert_eq!(scene.by(OLD).with_tasks().task("tasks/get", &task).await.result().await["status"], "working");
+}
+
+/// Neither spelling of a URI leads another caller to a task or a conversation.
+async fn no_spelling_is_read(eve: &McpClient, task: &str, context: &str) {
+    for (place, handle) in [
+        ("sparc://workflow", context),
+        ("mcp://mcp-a2a-gateway/sparc/workflow", context),
+        ("mcp://mcp-a2a-gateway/a2a/tasks", task),
+        ("mcp://mcp-a2a-gateway/a2a/streams", task),
+    ] {
+        for method in ["resources/read", "resources/subscribe"] {
+            let params = |handle: &str| json!({ "uri": format!("{place}/{handle}") });
+            let theirs = refusal(eve, method, params, handle).await;
+            assert_eq!(theirs, refusal(eve, method, params, "made-up").await, "{place}");
+        }
+    }
 }
 
 /// Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869, oatpp CVE-2025-6515: a session belonged to
