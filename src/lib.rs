@@ -10,9 +10,6 @@
 //!
 //! use mcp_a2a_gateway::gateway::{Gateway, Handled};
 //! use mcp_a2a_gateway::{config, tls};
-//! use pingora::proxy::Session;
-//! use pingora::server::Server;
-//! use pingora::services::background::background_service;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // Every problem of the file at once, each with line and remedy.
@@ -20,15 +17,16 @@
 //! tls::install_provider();
 //! let (gateway, background) = Gateway::new(settings)?;
 //!
-//! let mut server = Server::new(None)?;
+//! let mut server = pingora::server::Server::new(None)?;
 //! server.bootstrap();
 //! // Cards and tasks: without this service the gateway knows no agents.
-//! server.add_service(background_service("gateway", background));
+//! let cards = pingora::services::background::background_service("gateway", background);
+//! server.add_service(cards);
 //! # Ok(())
 //! # }
 //!
 //! // In the `request_filter` of the program's proxy:
-//! async fn filter(gateway: &Gateway, http: &mut Session) -> bool {
+//! async fn filter(gateway: &Gateway, http: &mut pingora::proxy::Session) -> bool {
 //!     gateway.handle(http).await == Handled::Served
 //! }
 //! ```
@@ -129,7 +127,9 @@ mod http_edge;
 mod limits;
 #[cfg(feature = "gateway")]
 mod mcp_server;
-#[cfg(feature = "gateway")]
+#[cfg(all(feature = "gateway", not(feature = "testing")))]
+mod memory;
+#[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod memory;
 #[cfg(feature = "gateway")]
 mod push_receiver;

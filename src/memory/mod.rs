@@ -27,10 +27,9 @@ use crate::sync::lock;
 use crate::tasks::TaskJournal;
 use crate::tasks::store::StoreProblem;
 
-pub use namespace::{
-    KeyPage, MAX_COUNTED_KEYS, MAX_RANKED_ROWS, MAX_SCANNED_KEYS, MemoryEntry, MemoryRow, NamespaceStats,
-    SearchHit, SearchPage, SearchQuery,
-};
+pub use namespace::{KeyPage, MemoryRow, NamespaceStats, SearchPage, SearchQuery};
+#[cfg(feature = "testing")]
+pub use namespace::{MAX_COUNTED_KEYS, MAX_RANKED_ROWS, MAX_SCANNED_KEYS, MemoryEntry, SearchHit};
 
 /// Longest key, in bytes. The key of a finished task holds the handle of the task.
 pub const MAX_KEY_BYTES: usize = 1024;
@@ -182,11 +181,13 @@ impl MemoryBank {
     }
 
     /// Returns the bounds.
+    #[cfg(any(test, feature = "testing"))]
     pub fn limits(&self) -> &MemoryLimits {
         &self.limits
     }
 
     /// Returns the keys and the bytes that all owners store.
+    #[cfg(any(test, feature = "testing"))]
     pub fn used(&self) -> [usize; 2] {
         [&self.used.keys, &self.used.bytes].map(|counter| counter.load(Ordering::Relaxed))
     }
