@@ -85,12 +85,19 @@ impl ResourceProvider for BatchResources {
 
     async fn read(&self, request: ResourceRequest<'_>) -> Result<Option<ProvidedContent>, Fault> {
         let ResourceRequest { client, uri } = request;
-        let value = match uri.strip_prefix(BATCHES) {
-            Some(id) => self.service.ticket(client, id).map(|ticket| ticket.report()),
-            None => self.overview(client, uri),
+        let json = match uri.strip_prefix(BATCHES) {
+            Some(id) => match self.service.ticket(client, id) {
+                Some(ticket) => {
+                    // The report is counted before it is built; the response counts its own bytes.
+                    let mut permit = self.service.engine.limits.permit(client.quota_owner.as_ref());
+                    permit.set(ticket.bytes().saturating_mul(2)).map_err(Fault::from)?;
+                    ticket.report()
+                }
+                None => None,
+            },
+            None => self.overview(client, uri).map(|value| value.to_string()),
         };
-        let facts = || self.facts(client, uri);
-        Ok(value.map(|value| ProvidedContent::json(uri, value.to_string(), facts())))
+        Ok(json.map(|json| ProvidedContent::json(uri, json, self.facts(client, uri))))
     }
 
     async fn subscribe<'a>(

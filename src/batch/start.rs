@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::report::{milliseconds, rounded};
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::bridge::output::ProgressUpdate;
 use crate::bridge::provider_tools::{
-    BatchPriority, ProviderTool, read_batch_cancel, read_batch_configure, read_batch_start,
+    BatchPriority, BatchStrategy, ProviderTool, read_batch_cancel, read_batch_configure, read_batch_start,
 };
 use crate::bridge::task_status::ProgressNotifier;
 use crate::calls::{
@@ -48,18 +49,20 @@ impl BatchService {
         let done = match tool {
             ProviderTool::BatchStart => match self.begin(client, params.arguments) {
                 Ok((ticket, true)) => return self.wait(target, request, record, &ticket).await,
-                Ok((ticket, false)) => Ok(ticket.report()),
+                Ok((ticket, false)) => ticket.report().ok_or_else(evicted),
                 Err(problem) => Err(problem),
             },
             ProviderTool::BatchCancel => read_batch_cancel(params.arguments).and_then(|id| {
                 let ticket = self.ticket(client, &id).ok_or_else(|| format!("there is no batch {id:?}"))?;
-                Ok(json!({ "batchId": id, "canceled": self.cancel(&ticket) }))
+                Ok(json!({ "batchId": id, "canceled": self.cancel(&ticket) }).to_string())
             }),
-            ProviderTool::BatchConfigure => self.configure(client, params.arguments),
+            ProviderTool::BatchConfigure => {
+                self.configure(client, params.arguments).map(|set| set.to_string())
+            }
             ProviderTool::MemoryDelete | ProviderTool::MemoryStore => Err("is no tool for batches".into()),
         };
         let result = match done {
-            Ok(value) => tool_result(&value),
+            Ok(json) => tool_result(json),
             Err(problem) => {
                 record.outcome = Outcome::ClientFault;
                 CallToolResult::failure(problem)
@@ -139,19 +142,28 @@ impl BatchService {
                 record.outcome = Outcome::Continues;
             }
         }
-        let body = engine.writer(client.era()).uncacheable(id, &tool_result(&ticket.report()));
+        // The report, the result that has it twice, and the response: counted before they are built.
+        record.hold(&engine.limits, None, ticket.bytes().saturating_mul(4)).map_err(Fault::from)?;
+        let result = ticket.report().map_or_else(|| CallToolResult::failure(evicted()), tool_result);
+        let body = engine.writer(client.era()).uncacheable(id, &result);
+        drop(result);
         record.hold(&engine.limits, None, body.len()).map_err(Fault::from)?;
         Ok(responder.finish(Some(body)).await?)
     }
 }
 
-/// Returns a value as the result of a tool, with the same as text.
-fn tool_result(value: &Value) -> CallToolResult {
+/// Returns JSON as the result of a tool, with the same as text.
+fn tool_result(json: String) -> CallToolResult {
+    let structured_content = RawValue::from_string(json.clone()).ok();
     CallToolResult {
-        content: vec![ContentBlock::text(value.to_string())],
-        structured_content: to_raw_value(value).ok(),
+        content: vec![ContentBlock::text(json)],
+        structured_content,
         ..CallToolResult::default()
     }
+}
+
+fn evicted() -> String {
+    "the batch has ended, and its results were evicted for newer batches".to_owned()
 }
 
 /// The calls of a batch as events for the client that waits.
@@ -211,41 +223,57 @@ impl CallEvents for BatchWatch<'_> {
     }
 }
 
+/// The resource of a batch.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BatchReport<'a> {
+    resource: String,
+    batch_id: String,
+    status: &'static str,
+    r#type: BatchStrategy,
+    priority: BatchPriority,
+    max_concurrency: usize,
+    peak_concurrency: usize,
+    total: usize,
+    completed: usize,
+    failed: usize,
+    cancelled: usize,
+    pending: usize,
+    duration_ms: Option<u64>,
+    serial_duration_ms: u64,
+    speedup: Option<f64>,
+    success_rate: Option<f64>,
+    results: Vec<CallReport<'a>>,
+}
+
+/// One call in the resource of a batch.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CallReport<'a> {
+    index: usize,
+    tool: &'a str,
+    priority: BatchPriority,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_ms: Option<u64>,
+    /// The result of the tool as it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
 impl BatchTicket {
-    /// Returns the state of the batch and the results so far; `null` if it was evicted.
-    pub(super) fn report(&self) -> Value {
+    /// Returns the bytes of arguments and results; 0 if the batch was evicted.
+    pub(super) fn bytes(&self) -> usize {
+        lock(&self.owner.state).batches.get(&self.number).map_or(0, |batch| batch.bytes)
+    }
+
+    /// Returns the state of the batch and the results so far as JSON; `None` if it was evicted.
+    pub(super) fn report(&self) -> Option<String> {
         let state = lock(&self.owner.state);
-        let Some(batch) = state.batches.get(&self.number) else { return Value::Null };
-        let count = |status| batch.count(status);
-        let status = match batch.ended {
-            None => "running",
-            Some(_) if batch.is_cancelled() => "cancelled",
-            Some(_) => "completed",
-        };
-        let id = batch_id(self.number);
-        let measured = batch.measurement();
-        let rate = (batch.ended.is_some() && measured.started > 0)
-            .then(|| rounded(whole(measured.succeeded) / whole(measured.started)));
-        let results = batch.calls.iter().enumerate().map(|(index, call)| call.report(index));
-        json!({
-            "resource": format!("batchtools://batches/{id}"),
-            "batchId": id,
-            "status": status,
-            "type": batch.strategy,
-            "priority": batch.priority(),
-            "maxConcurrency": batch.concurrency,
-            "peakConcurrency": batch.peak,
-            "total": batch.calls.len(),
-            "completed": count(CallStatus::Completed),
-            "failed": count(CallStatus::Failed),
-            "cancelled": count(CallStatus::Cancelled),
-            "pending": count(CallStatus::Queued) + count(CallStatus::Running),
-            "durationMs": batch.took().map(milliseconds),
-            "serialDurationMs": milliseconds(batch.serial()),
-            "speedup": batch.speedup().map(rounded),
-            "successRate": rate,
-            "results": results.collect::<Vec<_>>(),
-        })
+        let batch = state.batches.get(&self.number)?;
+        serde_json::to_string(&batch.report(batch_id(self.number))).ok()
     }
 }
 
@@ -254,25 +282,49 @@ impl Batch {
     pub(super) fn priority(&self) -> BatchPriority {
         self.calls.iter().map(|call| call.priority).min().unwrap_or_default()
     }
+
+    fn report(&self, id: String) -> BatchReport<'_> {
+        let status = match self.ended {
+            None => "running",
+            Some(_) if self.is_cancelled() => "cancelled",
+            Some(_) => "completed",
+        };
+        let measured = self.measurement();
+        let success_rate = (self.ended.is_some() && measured.started > 0)
+            .then(|| rounded(whole(measured.succeeded) / whole(measured.started)));
+        BatchReport {
+            resource: format!("batchtools://batches/{id}"),
+            batch_id: id,
+            status,
+            r#type: self.strategy,
+            priority: self.priority(),
+            max_concurrency: self.concurrency,
+            peak_concurrency: self.peak,
+            total: self.calls.len(),
+            completed: self.count(CallStatus::Completed),
+            failed: self.count(CallStatus::Failed),
+            cancelled: self.count(CallStatus::Cancelled),
+            pending: self.count(CallStatus::Queued) + self.count(CallStatus::Running),
+            duration_ms: self.took().map(milliseconds),
+            serial_duration_ms: milliseconds(self.serial()),
+            speedup: self.speedup().map(rounded),
+            success_rate,
+            results: self.calls.iter().enumerate().map(|(index, call)| call.report(index)).collect(),
+        }
+    }
 }
 
 impl QueuedCall {
-    fn report(&self, index: usize) -> Value {
-        let mut members = Map::new();
-        members.insert("index".into(), json!(index));
-        members.insert("tool".into(), json!(*self.tool));
-        members.insert("priority".into(), json!(self.priority));
-        members.insert("status".into(), json!(self.status.name()));
-        if let Some(outcome) = &self.outcome {
-            members.insert("durationMs".into(), json!(milliseconds(outcome.took)));
-            if let Some(result) = &outcome.result {
-                let result = serde_json::from_str(result.get()).unwrap_or(Value::Null);
-                members.insert("result".into(), result);
-            }
-            if let Some(error) = &outcome.error {
-                members.insert("error".into(), json!(error));
-            }
+    fn report(&self, index: usize) -> CallReport<'_> {
+        let outcome = self.outcome.as_ref();
+        CallReport {
+            index,
+            tool: &self.tool,
+            priority: self.priority,
+            status: self.status.name(),
+            duration_ms: outcome.map(|outcome| milliseconds(outcome.took)),
+            result: outcome.and_then(|outcome| outcome.result.as_deref()),
+            error: outcome.and_then(|outcome| outcome.error.as_deref()),
         }
-        Value::Object(members)
     }
 }

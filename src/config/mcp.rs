@@ -227,15 +227,8 @@ section! {
     /// `tasks.data_dir` they survive a restart. Bytes count keys, values and the index.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct MemoryFamily {
-        /// Reads and subscriptions per second of each caller, and the same number at once; 0: no
-        /// limit besides `limits.caller_rate`.
-        rate: usize = 0 in 0..=1000000,
-        /// JSON pointers (RFC 6901) into the content; clients read `***` in place of the values
-        /// that they point to. A step `*` stands for every member or element.
-        redact: Vec<String> as Vec<Spanned<JsonPointer>> = [] [example ["/value/password"]],
-        /// Age since its last change at which a resource expires for readers. Without it resources
-        /// are readable as long as they exist.
-        max_age: Option<Duration> [example 24h],
+        /// Limits and filters of the family.
+        policy: FamilyPolicy,
         /// Largest value.
         value_bytes: usize as ByteSize = 64KiB in 1KiB..=16MiB,
         /// Most keys of one caller.
@@ -257,15 +250,8 @@ section! {
     /// the most that a caller may set. Batches end with the process.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct BatchFamily {
-        /// Reads and subscriptions per second of each caller, and the same number at once; 0: no
-        /// limit besides `limits.caller_rate`.
-        rate: usize = 0 in 0..=1000000,
-        /// JSON pointers (RFC 6901) into the content; clients read `***` in place of the values
-        /// that they point to. A step `*` stands for every member or element.
-        redact: Vec<String> as Vec<Spanned<JsonPointer>> = [] [example ["/results/*/result"]],
-        /// Age since its last change at which a resource expires for readers. Without it resources
-        /// are readable as long as they exist.
-        max_age: Option<Duration> [example 24h],
+        /// Limits and filters of the family.
+        policy: FamilyPolicy,
         /// Most calls of one caller at once.
         max_concurrency: usize = 8 in 1..=10000,
         /// Most calls of one batch.
@@ -282,19 +268,5 @@ section! {
         call_timeout: Duration = 10m in 1s..=1d,
         /// Time for which a finished batch can be read.
         keep: Duration = 1h in 1s..=30d,
-    }
-}
-
-impl MemoryFamily {
-    /// Returns the limits and filters that every family has.
-    pub fn policy(&self) -> FamilyPolicy {
-        FamilyPolicy { rate: self.rate, redact: self.redact.clone(), max_age: self.max_age }
-    }
-}
-
-impl BatchFamily {
-    /// Returns the limits and filters that every family has.
-    pub fn policy(&self) -> FamilyPolicy {
-        FamilyPolicy { rate: self.rate, redact: self.redact.clone(), max_age: self.max_age }
     }
 }

@@ -75,6 +75,7 @@ pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};
 pub use reference::{ReloadableSecret, Secret};
+pub(crate) use resolve::read as read_file;
 pub use resolve::{Problem, Problems};
 pub use settings::Limits;
 pub use settings::Settings;

@@ -134,7 +134,7 @@ pub(super) fn text(path: &Path, limit: usize) -> Result<String, String> {
 }
 
 /// Reads a file that may not be larger than `limit` bytes.
-pub(super) fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let file = std::fs::File::open(path)?;
     if file.metadata()?.is_dir() {
         return Err(io::Error::other("it is a folder"));

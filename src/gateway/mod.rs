@@ -251,12 +251,12 @@ impl SharedParts {
         if let (Some(family), Some(bank)) = (&settings.resources.memory, memory) {
             let (sealer, authorizer) = (self.sealer.clone(), self.authorizer.clone());
             let memory = MemoryResources { bank: bank.clone(), sealer, authorizer };
-            families.push(ProviderRegistration::new(Arc::new(memory), &family.policy()));
+            families.push(ProviderRegistration::new(Arc::new(memory), &family.policy));
         }
         if let (Some(family), Some(service)) = (&settings.resources.batchtools, batches) {
             let (service, authorizer) = (service.clone(), self.authorizer.clone());
             let batches = BatchResources { service, authorizer, started: Timestamp::now() };
-            families.push(ProviderRegistration::new(Arc::new(batches), &family.policy()));
+            families.push(ProviderRegistration::new(Arc::new(batches), &family.policy));
         }
         // The last: another family wins over a template of the operator.
         let own = StaticResources::new(settings.resources.r#static.clone(), self.authorizer.clone());

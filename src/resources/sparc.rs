@@ -7,7 +7,10 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -24,7 +27,7 @@ use crate::bridge::output::words;
 use crate::bridge::resource_uri::{artifact_uri, task_uri};
 use crate::bridge::task_tools::TaskTool;
 use crate::calls::{ClientContext, TaskLookup};
-use crate::config::{MAX_TEMPLATE_BYTES, PHASES, Resources, Sparc};
+use crate::config::{MAX_TEMPLATE_BYTES, PHASES, Resources, Sparc, read_file};
 use crate::discovery::Discovery;
 use crate::fault::Fault;
 use crate::mcp::resources::{CachePolicy, ResourceTemplate};
@@ -88,6 +91,13 @@ struct PhaseVisit {
 struct WorkflowTasks {
     agent: Arc<Agent>,
     entries: Vec<Arc<TaskEntry>>,
+}
+
+/// A workflow in a list.
+struct ListedWorkflow {
+    agent: String,
+    /// Time of the last change of one of its tasks, in milliseconds since 1970.
+    modified_ms: u64,
 }
 
 /// Template of a phase as its file was read last.
@@ -169,14 +179,12 @@ impl ResourceProvider for SparcResources {
                 facts,
             )
         });
-        let workflows = self.workflows(client).into_iter().map(|(handle, agent)| {
-            let about = format!("The workflow of a conversation with {agent}");
-            let facts = ResourceFacts {
-                modified_ms: self.modified(client, &handle),
-                ..self.workflow_facts(client, &agent)
-            };
-            row(format!("{WORKFLOW}{handle}"), format!("workflow of {agent}"), &about, facts)
-        });
+        let workflows =
+            self.workflows(client).into_iter().map(|(handle, ListedWorkflow { agent, modified_ms })| {
+                let about = format!("The workflow of a conversation with {agent}");
+                let facts = ResourceFacts { modified_ms, ..self.workflow_facts(client, &agent) };
+                row(format!("{WORKFLOW}{handle}"), format!("workflow of {agent}"), &about, facts)
+            });
         templates.chain(capabilities).chain(workflows).filter(|row| readable(&row.uri)).collect()
     }
 
@@ -268,22 +276,25 @@ impl SparcResources {
         Some(WorkflowTasks { agent: agent.clone(), entries })
     }
 
-    /// Returns the workflows of a named caller: the handle of the context, and its agent.
-    fn workflows(&self, client: &ClientContext<'_>) -> BTreeMap<String, String> {
-        let mut found = BTreeMap::new();
+    /// Returns the workflows of a named caller by the handles of their contexts.
+    fn workflows(&self, client: &ClientContext<'_>) -> BTreeMap<String, ListedWorkflow> {
+        let mut contexts: HashMap<ContextRef, u64> = HashMap::new();
         for (_, entry) in self.lookup.tasks_of_caller(client) {
-            let agent = entry.agent().to_string();
-            let context = entry.visible_state(|inside| {
+            let found = entry.visible_state(|inside| {
                 let has_phase = !self.phases_of(&inside.work).is_empty();
-                inside.work.context_id.clone().filter(|_| has_phase)
+                let context = inside.work.context_id.clone().filter(|_| has_phase)?;
+                let known = ContextRef { agent: entry.agent().to_string(), context };
+                Some((known, inside.changed.unix_ms))
             });
-            let known = context.map(|context| ContextRef { agent: agent.clone(), context });
-            if let Some(known) = known.filter(ContextRef::fits) {
-                let handle = known.seal(&self.lookup.sealer, client.caller.name()).into_string();
-                found.insert(handle, agent);
-            }
+            let Some((known, changed_ms)) = found.filter(|(known, _)| known.fits()) else { continue };
+            let modified_ms = contexts.entry(known).or_default();
+            *modified_ms = changed_ms.max(*modified_ms);
         }
-        found
+        let listed = |(known, modified_ms): (ContextRef, u64)| {
+            let handle = known.seal(&self.lookup.sealer, client.caller.name()).into_string();
+            (handle, ListedWorkflow { agent: known.agent, modified_ms })
+        };
+        contexts.into_iter().map(listed).collect()
     }
 
     /// Returns the phases that a task went through, each with the agent's time.
@@ -370,12 +381,6 @@ impl SparcResources {
         Some(ProvidedContent::json(uri, workflow.to_string(), facts))
     }
 
-    fn modified(&self, client: &ClientContext<'_>, handle: &str) -> u64 {
-        let tasks = self.tasks_of(client, handle).map(|tasks| tasks.entries).unwrap_or_default();
-        let changed = tasks.iter().map(|entry| entry.visible_state(|inside| inside.changed.unix_ms));
-        changed.max().unwrap_or_default()
-    }
-
     /// Returns a mark that changes whenever a phase ends, or its agent asks.
     fn workflow_mark(&self, client: &ClientContext<'_>, handle: &str) -> u64 {
         let tasks = self.tasks_of(client, handle).map(|tasks| tasks.entries).unwrap_or_default();
@@ -409,28 +414,10 @@ impl SparcResources {
         {
             return Some(ProvidedContent::json(uri, kept.text.to_string(), template_facts(kept.modified_ms)));
         }
-        let read = tokio::task::spawn_blocking(move || {
-            let file = std::fs::metadata(&path)?;
-            if file.len() > MAX_TEMPLATE_BYTES as u64 {
-                return Err(std::io::Error::other("it is too large"));
-            }
-            Ok((std::fs::read(&path)?, file.modified()?))
-        });
-        let (bytes, modified) = match read.await {
-            Ok(Ok(read)) => read,
-            Ok(Err(error)) => {
-                tracing::warn!(phase, %error, "failed to read template of phase");
-                return None;
-            }
-            Err(_) => return None,
-        };
-        let members: Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
-        let text: Arc<str> = template_json(phase, &members).to_string().into();
-        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let modified_ms = u64::try_from(since.as_millis()).unwrap_or_default();
-        let kept = CachedTemplate { text: text.clone(), modified_ms, read_at: Instant::now() };
-        lock(&self.templates).insert(phase, kept);
-        Some(ProvidedContent::json(uri, text.to_string(), template_facts(modified_ms)))
+        let read = tokio::task::spawn_blocking(move || read_template(phase, &path)).await.ok()?;
+        let mut templates = lock(&self.templates);
+        let CachedTemplate { text, modified_ms, .. } = refreshed_template(&mut templates, phase, read)?;
+        Some(ProvidedContent::json(uri, text.to_string(), template_facts(*modified_ms)))
     }
 
     /// Returns the types of the agents that the caller sees on this route.
@@ -517,6 +504,38 @@ fn template_facts(modified_ms: u64) -> ResourceFacts {
         permissions: ResourcePermissions::default(),
         schema: "phaseTemplate",
     }
+}
+
+/// Returns the template of a phase after its file was read: the last one that could be read, if there
+/// was one.
+fn refreshed_template<'t>(
+    templates: &'t mut HashMap<&'static str, CachedTemplate>,
+    phase: &'static str,
+    read: io::Result<CachedTemplate>,
+) -> Option<&'t CachedTemplate> {
+    match read {
+        Ok(template) => {
+            templates.insert(phase, template);
+        }
+        Err(error) => {
+            tracing::warn!(phase, %error, "failed to read template of phase: the last one is served");
+            templates.get_mut(phase)?.read_at = Instant::now();
+        }
+    }
+    templates.get(phase)
+}
+
+/// Reads the template of a phase from its file.
+fn read_template(phase: &str, path: &Path) -> io::Result<CachedTemplate> {
+    let modified = fs::metadata(path)?.modified()?;
+    let text = read_file(path, MAX_TEMPLATE_BYTES)?;
+    let members: Map<String, Value> = serde_json::from_slice(&text)?;
+    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(CachedTemplate {
+        text: template_json(phase, &members).to_string().into(),
+        modified_ms: u64::try_from(since.as_millis()).unwrap_or_default(),
+        read_at: Instant::now(),
+    })
 }
 
 /// Returns the template of a phase with every member of its shape.
@@ -613,6 +632,24 @@ mod tests {
         ] {
             assert_eq!(SparcUri::read(uri), named, "{uri}");
         }
+    }
+
+    #[test]
+    fn broken_template_keeps_the_last_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("completion.json");
+        let (mut templates, phase) = (HashMap::new(), "completion");
+        let mut read = |text: &str| {
+            fs::write(&path, text).unwrap();
+            let read = read_template(phase, &path);
+            refreshed_template(&mut templates, phase, read).map(|template| template.text.to_string())
+        };
+        assert_eq!(read("{ broken"), None);
+        let first = read(r#"{"guidelines":"first"}"#).unwrap();
+        assert!(first.contains("first"));
+        assert_eq!(read("[1]").unwrap(), first);
+        assert_eq!(read(&" ".repeat(MAX_TEMPLATE_BYTES + 1)).unwrap(), first);
+        assert!(read(r#"{"guidelines":"second"}"#).unwrap().contains("second"));
     }
 
     #[test]

@@ -97,6 +97,29 @@ async fn memory_is_listed_with_its_facts() {
 }
 
 #[tokio::test]
+async fn policy_of_memory_filters_and_expires() {
+    let policy = "policy: { rate: 3, redact: [/value/password], max_age: 1s }";
+    let scene = Scene::tuned(&format!("resources: {{ memory: {{ {policy} }} }}")).await;
+    let client = scene.gateway.client();
+    store(&client, "n", "k", json!({ "user": "ann", "password": "secret" })).await;
+    let uri = "memory://data/n/k";
+    assert_eq!(read(&client, uri).await["value"], json!({ "user": "ann", "password": "***" }));
+    let mut saw_rate = false;
+    let expired = async {
+        loop {
+            let answer = client.modern("resources/read", json!({ "uri": uri })).await;
+            match answer.status {
+                429 => saw_rate = true,
+                _ if answer.json().await["error"].is_object() => break,
+                _ => {}
+            }
+        }
+    };
+    in_time("the value to expire for readers", expired).await;
+    assert!(saw_rate, "the rate of the family");
+}
+
+#[tokio::test]
 async fn memory_is_off_until_configured() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
