@@ -101,8 +101,8 @@ impl ByteQuota {
 
     /// Returns a permit for a buffer of this caller, or of none. It counts nothing yet.
     #[must_use]
-    pub fn permit(self: &Arc<Self>, whose: Option<&QuotaOwner>) -> BytePermit {
-        BytePermit { quota: self.clone(), whose: whose.cloned(), account: None, counted: 0 }
+    pub fn permit(self: &Arc<Self>, owner: Option<&QuotaOwner>) -> BytePermit {
+        BytePermit { quota: self.clone(), owner: owner.cloned(), account: None, counted: 0 }
     }
 
     fn acquire(&self, account: Option<&ByteAccount>, bytes: usize) -> Result<(), NoRoomError> {
@@ -126,22 +126,22 @@ impl ByteQuota {
         error
     }
 
-    fn account(&self, whose: &QuotaOwner) -> Option<Arc<ByteAccount>> {
-        Some(self.shard(whose)?.entry(whose.clone()).or_default().clone())
+    fn account(&self, owner: &QuotaOwner) -> Option<Arc<ByteAccount>> {
+        Some(self.shard(owner)?.entry(owner.clone()).or_default().clone())
     }
 
     /// Releases the account of a caller; the last permit removes it.
-    fn close(&self, whose: &QuotaOwner, account: Arc<ByteAccount>) {
-        let Some(mut shard) = self.shard(whose) else { return };
+    fn close(&self, owner: &QuotaOwner, account: Arc<ByteAccount>) {
+        let Some(mut shard) = self.shard(owner) else { return };
         // Under the lock: of two concurrent releases one is the last.
         drop(account);
-        if shard.get(whose).is_some_and(|account| Arc::strong_count(account) == 1) {
-            shard.remove(whose);
+        if shard.get(owner).is_some_and(|account| Arc::strong_count(account) == 1) {
+            shard.remove(owner);
         }
     }
 
-    fn shard(&self, whose: &QuotaOwner) -> Option<MutexGuard<'_, HashMap<QuotaOwner, Arc<ByteAccount>>>> {
-        let at = usize::try_from(self.hasher.hash_one(whose) % SHARDS as u64).ok()?;
+    fn shard(&self, owner: &QuotaOwner) -> Option<MutexGuard<'_, HashMap<QuotaOwner, Arc<ByteAccount>>>> {
+        let at = usize::try_from(self.hasher.hash_one(owner) % SHARDS as u64).ok()?;
         Some(lock(self.accounts.get(at)?))
     }
 }
@@ -155,7 +155,7 @@ fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
 /// The bytes of one buffer, until this is dropped.
 pub struct BytePermit {
     quota: Arc<ByteQuota>,
-    whose: Option<QuotaOwner>,
+    owner: Option<QuotaOwner>,
     /// Looked up once something is counted.
     account: Option<Arc<ByteAccount>>,
     counted: usize,
@@ -171,7 +171,7 @@ impl BytePermit {
         let wanted = if bytes <= FREE_BYTES { 0 } else { bytes.next_multiple_of(STEP_BYTES) };
         if wanted > self.counted {
             if self.account.is_none() {
-                self.account = self.whose.as_ref().and_then(|whose| self.quota.account(whose));
+                self.account = self.owner.as_ref().and_then(|owner| self.quota.account(owner));
             }
             self.quota.acquire(self.account.as_deref(), wanted - self.counted)?;
             self.counted = wanted;
@@ -205,8 +205,8 @@ impl BytePermit {
     pub fn split(&mut self) -> Option<Self> {
         let counted = std::mem::take(&mut self.counted);
         (counted > 0).then(|| {
-            let (quota, whose, account) = (self.quota.clone(), self.whose.clone(), self.account.clone());
-            Self { quota, whose, account, counted }
+            let (quota, owner, account) = (self.quota.clone(), self.owner.clone(), self.account.clone());
+            Self { quota, owner, account, counted }
         })
     }
 
@@ -231,15 +231,15 @@ impl BytePermit {
 /// Returns a permit of the same caller that counts nothing yet.
 impl Clone for BytePermit {
     fn clone(&self) -> Self {
-        self.quota.permit(self.whose.as_ref())
+        self.quota.permit(self.owner.as_ref())
     }
 }
 
 impl Drop for BytePermit {
     fn drop(&mut self) {
         self.give_back(self.counted);
-        if let (Some(whose), Some(account)) = (&self.whose, self.account.take()) {
-            self.quota.close(whose, account);
+        if let (Some(owner), Some(account)) = (&self.owner, self.account.take()) {
+            self.quota.close(owner, account);
         }
     }
 }
@@ -269,7 +269,7 @@ mod tests {
         Arc::new(ByteQuota::new(4 * MIB, 2 * MIB, Metrics::new().unwrap()))
     }
 
-    fn whose(name: &str) -> QuotaOwner {
+    fn owner(name: &str) -> QuotaOwner {
         QuotaOwner::Caller(name.into())
     }
 
@@ -281,9 +281,9 @@ mod tests {
     fn bytes_are_of_the_caller_and_of_all() {
         let quota = quota();
         let mut permits: Vec<_> =
-            ["ann", "ben", "cid"].map(|name| quota.permit(Some(&whose(name)))).into_iter().collect();
+            ["ann", "ben", "cid"].map(|name| quota.permit(Some(&owner(name)))).into_iter().collect();
         assert_eq!(permits[0].set(2 * MIB), Ok(()));
-        let mut more = quota.permit(Some(&whose("ann")));
+        let mut more = quota.permit(Some(&owner("ann")));
         assert_eq!(more.set(FREE_BYTES + 1), Err(NoRoomError::OfCaller));
         assert_eq!((more.set(FREE_BYTES), more.counted()), (Ok(()), 0), "a small buffer is not counted");
         assert_eq!(permits[1].set(3 * MIB), Err(NoRoomError::OfCaller));
@@ -297,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_is_counted_once() {
+    fn moved_bytes_are_counted_once() {
         let quota = quota();
-        let mut first = quota.permit(Some(&whose("ann")));
+        let mut first = quota.permit(Some(&owner("ann")));
         first.set(MIB).unwrap();
         let moved = first.split().unwrap();
         assert!(first.split().is_none());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_caller_is_of_all() {
+    fn ownerless_bytes_count_for_all() {
         let quota = quota();
         let mut permit = quota.permit(None);
         assert_eq!((permit.set(4 * MIB), permit.set(5 * MIB)), (Ok(()), Err(NoRoomError::OfAll)));
@@ -329,7 +329,7 @@ mod tests {
                 let quota = &quota;
                 scope.spawn(move || {
                     for round in 0..2000 {
-                        let mut permit = quota.permit(Some(&whose(name)));
+                        let mut permit = quota.permit(Some(&owner(name)));
                         let counted = permit.set((round % 7) * MIB / 2);
                         assert!(counted.is_err() || quota.used() <= 4 * MIB);
                     }

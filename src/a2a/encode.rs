@@ -560,7 +560,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back_as_it_was(given in task()) {
+        fn encoded_messages_read_back(given in task()) {
             let known = read_task(given.to_string().as_bytes()).unwrap();
             let written = task_json(&known);
             let again = read_task(&written).unwrap();
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_task_is_refused() {
+    fn non_tasks_are_refused() {
         for json in ["", "7", "null", r#"{"id":"t"}"#, r#"{"id":"t","status":{}},"x":{"#] {
             assert!(read_task(json.as_bytes()).is_err(), "{json}");
         }

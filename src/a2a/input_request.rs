@@ -648,7 +648,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_has_bounds() {
+    fn input_requests_are_bounded() {
         let many: Vec<String> = (0..100).map(|n| format!(r#""k{n}":{{}}"#)).collect();
         let wording = asked(&format!(r#"{{"metadata":{{"mcp.inputRequests":{{{}}}}}}}"#, many.join(",")));
         assert_eq!(wording.inputs.len(), MAX_INPUTS);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_must_read_is_no_error_of_http() {
+    fn client_faults_are_no_http_errors() {
         for error in [
             A2aError::Fault(Fault::ParseError("x".into())),
             A2aError::Fault(Fault::InvalidRequest("x".into())),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_has_the_name_of_1_0() {
+    fn metrics_use_the_names_of_1_0() {
         for operation in Operation::ALL {
             assert_eq!(label(operation).label(), operation.as_str());
         }

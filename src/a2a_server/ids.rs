@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_its_caller_s_at_its_agent_and_nobody_else_s() {
+    fn handle_belongs_to_caller_and_agent() {
         let registry = registry();
         let of = |name: &str, agent| registry.exchange_ids(caller(name), agent, Dialect::V1);
         let mut ann = of("key:ann", "bard");
@@ -753,7 +753,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_an_id_is_one() {
+    fn lookalike_ids_count_as_ids() {
         let names = names(&[(UUID, "H")]);
         let other = UUID.replace("0115", "0116");
         for (error, told) in [
@@ -768,7 +768,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_through_is_not_told() {
+    fn unreadable_data_is_not_forwarded() {
         let long = format!("\"{}\"", "x".repeat(MAX_ERROR_BYTES));
         for error in [r#""\ud800""#, r#""no end"#, &long] {
             assert_eq!(IdSubstitutions::default().redact(error), None, "{error:.20}");
@@ -832,7 +832,7 @@ mod client_ids_tests {
     }
 
     #[test]
-    fn nobody_names_more_than_there_is_room_for() {
+    fn names_are_bounded() {
         let (names, now) = (names(3, 2), Instant::now());
         for task in ["1", "2"] {
             assert!(names.has_room(&ann()));
@@ -872,7 +872,7 @@ mod client_ids_tests {
     }
 
     #[test]
-    fn nobody_fills_the_list_of_others_or_the_memory() {
+    fn one_caller_cannot_fill_the_list() {
         let shown =
             ShownTasks::new(ShownTasksLimits { max: 9, max_of_caller: 2, ttl: Duration::from_secs(9) });
         let (ann, ben, now) = (owner("key:ann", "bard"), owner("key:ben", "bard"), Instant::now());

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_so_under_its_id() {
+    fn invalid_request_is_answered_under_its_id() {
         for (body, is_so, id) in [
             ("{", "ParseError", None),
             ("[]", "InvalidRequest", None),
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_name_is_found_wherever_it_stands() {
+    fn lookalike_names_are_found_anywhere() {
         for json in [
             r#"{"ID":"t"}"#,
             r#"{"id":"mine","Id":"theirs"}"#,
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_need_not_be_looked_for() {
+    fn absent_names_cost_no_search() {
         for (params, pushes, tenant) in [
             (r#"{"message":{"parts":[{"text":"url pushNotificationConfig tenant"}]}}"#, false, false),
             (r#"{"message":{"metadata":{"url":"x","tenant":1}}}"#, false, false),

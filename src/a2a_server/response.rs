@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn what_need_not_change_does_not() {
+    fn unaffected_members_are_unchanged() {
         let id: Id = serde_json::from_str("1").unwrap();
         let mut plain = rewriter(&id, Binding::JsonRpc);
         let events = Bytes::from_static(b"data: not even JSON\n\n");
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_ends_it_and_what_came_before_is_written() {
+    fn unchangeable_event_ends_the_stream_after_earlier_ones() {
         let mut out = String::new();
         let ended = rewrite_data(&mut out, "data: 1\n\nid: 7\ndata: 2\n\n", |data| match data {
             "2" => Err("no"),
@@ -640,7 +640,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_stays_the_same_stays_as_it_was(events in "((event: x|: c|id: 1)\n|data: [a-z]{1,9}\n\n|\n){0,9}") {
+        fn unchanged_bytes_are_kept(events in "((event: x|: c|id: 1)\n|data: [a-z]{1,9}\n\n|\n){0,9}") {
             let mut same = String::new();
             rewrite_data(&mut same, &events, |data| Ok::<_, ()>(Some(data.to_owned()))).unwrap();
             prop_assert_eq!(same, events);

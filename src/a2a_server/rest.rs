@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_route_is_refused() {
+    fn unknown_routes_are_refused() {
         for (method, path, fault) in [
             ("GET", "/message:send", Fault::MethodNotAllowed("POST, OPTIONS")),
             ("POST", "/tasks", Fault::MethodNotAllowed("GET, OPTIONS")),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_path_says_wins_over_the_body() {
+    fn path_wins_over_the_body() {
         let path = || RawObject::read(r#"{"taskId":"t"}"#).unwrap();
         let merged =
             |body: &str| merged(body.as_bytes(), path(), 16).map(|all| all.written().get().to_owned());

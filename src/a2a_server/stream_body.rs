@@ -414,7 +414,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_whole_is_never_held_back(text in "(data: [a-z]{0,3}|:|\n|\r\n|\r){0,40}", cuts in prop::collection::vec(0usize..9, 0..60)) {
+        fn complete_events_are_never_held_back(text in "(data: [a-z]{0,3}|:|\n|\r\n|\r){0,40}", cuts in prop::collection::vec(0usize..9, 0..60)) {
             let mut boundary = EventSplitter::new(1024);
             let (text, mut came, mut passed) = (text.as_bytes(), 0, 0);
             for cut in cuts {

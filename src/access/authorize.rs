@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pointer_points_to_is_not_shown_and_the_rest_is() {
+    fn redacted_members_are_hidden() {
         let json = r#"{"a":{"b":[1,{"c/d":"secret"}]},"e":"shown"}"#;
         assert_eq!(shown(json, &["/a/b/1/c~1d", "/nowhere"]), r#"{"a":{"b":[1,{"c/d":"***"}]},"e":"shown"}"#);
         assert_eq!(shown(json, &["/a"]), r#"{"a":"***","e":"shown"}"#);

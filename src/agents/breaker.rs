@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_hears_of_a_return_at_once() {
+    async fn waiters_learn_of_a_recovery_at_once() {
         let now = Instant::now();
         let breaker = Breaker::new(config::Breaker { failures: 1, base: 600 * SECOND, max: 600 * SECOND });
         breaker.wait().await;
@@ -349,7 +349,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_but_one_probe_gets_through_while_it_is_left_alone(
+        fn one_probe_passes_an_open_breaker(
             steps in proptest::collection::vec((step(), 0.0..1.0_f64), 1..200),
             threshold in 1_u32..6,
         ) {

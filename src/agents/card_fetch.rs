@@ -443,7 +443,7 @@ mod card_signature_tests {
     }
 
     #[test]
-    fn what_is_not_signed_is_not_used() {
+    fn unsigned_cards_are_not_used() {
         let json = golden("python-1.3-ES256.json");
         let more = json.replacen(
             '{',

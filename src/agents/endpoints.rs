@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays_and_the_rest_is_forgotten() {
+    fn used_affinities_stay() {
         let mut now = Instant::now();
         let homes = AffinityMap::of(3, now);
         homes.remember(AffinityKey::Task("used"), 1, now);

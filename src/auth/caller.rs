@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_proves_two_things_is_neither_of_them_alone() {
+    fn two_credentials_make_another_caller() {
         let both = who("cn:app").and(&who("token:i#ann"));
         assert_eq!(both.name(), "cn:app & token:i#ann");
         assert_eq!(both.names().collect::<Vec<_>>(), ["cn:app & token:i#ann", "cn:app", "token:i#ann"]);

@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_over_when_a_session_was_resumed_is_not_believed() {
+    fn expired_certificate_of_resumed_session_is_refused() {
         let authority = authority();
         let mut params = named(&[]);
         params.not_after = date_time_ymd(2024, 1, 1);

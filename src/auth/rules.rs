@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_everybody_may_and_with_one_nobody_else() {
+    fn first_rule_denies_all_others() {
         assert_eq!(Rules::default().evaluate(&who("key:a"), &call("x", "y")), PolicyDecision::Allowed(None));
         let rules = Rules::new(vec![Rule { callers: list(&["key:a"]), ..rule("one") }]);
         assert_eq!(rules.evaluate(&who("key:a"), &call("x", "y")), PolicyDecision::Allowed(Some("one")));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_agent_needs_a_rule_that_allows_something() {
+    fn agentless_methods_need_an_allowing_rule() {
         let rules = Rules::new(vec![
             Rule { deny: true, agents: list(&["money"]), ..rule("no money") },
             Rule { callers: list(&["key:a"]), tools: list(&["rain"]), ..rule("a") },
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_nobody_knows_is_for_those_whom_a_rule_names_it_for() {
+    fn unknown_method_needs_a_rule() {
         let rules = Rules::new(vec![
             Rule { deny: true, agents: list(&["money"]), ..rule("no money") },
             Rule { callers: list(&["key:a"]), methods: list(&["acme/*"]), ..rule("acme") },

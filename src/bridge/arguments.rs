@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_typed_the_schema_accepts_too() {
+    fn schema_accepts_typed_arguments() {
         let validator = FLAT.as_ref().unwrap();
         for text in [r#"{"text":"a"}"#, r#"{"taskId":"a"}"#, r#"{"text":"a","data":{},"files":[]}"#] {
             assert!(asked(text).is_ok(), "{text}");

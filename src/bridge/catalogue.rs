@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_takes_no_room() {
+    fn hidden_tools_take_no_room() {
         let catalogue = Catalogue::build(&[(plan(TaskSupport::Optional, None, None), card())], &own());
         let all = catalogue.all();
         // A tool that is not shown takes no room on a page, and is never the position of a cursor.

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_form_is_asked_as_text_and_secrets_are_not_asked_for() {
+    fn other_questions_are_text_without_secrets() {
         let with = |schema: &str| {
             let message = format!(r#"{{"metadata":{{"mcp.inputKey":"k","mcp.requestedSchema":{schema}}}}}"#);
             question("input-required", &message)

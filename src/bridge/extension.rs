@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_the_uri_of_an_active_extension_goes_to_the_agent_and_nothing_else() {
+    fn only_members_of_active_extensions_are_forwarded() {
         for (meta, data, uris) in [
             (r#"{"progressToken":1,"io.example/x":{}}"#, "{}", &[][..]),
             (
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_of_active_extensions_is_told_by_where_it_stands() {
+    fn extension_members_are_returned_by_place() {
         let task = r#"{"task":{"id":"t","status":{"state":"TASK_STATE_WORKING"},
             "metadata":{"urn:money":1,"https://example.test/ext/trace/v1":{"a": 1.0},"plain":2,"urn:other":3},
             "artifacts":[{"artifactId":"one","parts":[{"text":"x"}],"metadata":{"urn:money":2}},{"artifactId":"two","parts":[]}]}}"#;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_says_of_extensions_is_bounded() {
+    fn extension_members_are_bounded() {
         let large = "x".repeat(40_000);
         let task = format!(
             r#"{{"task":{{"id":"t","status":{{"state":"TASK_STATE_WORKING"}},"metadata":{{"urn:money":"{large}","{TRACE}":"{large}"}}}}}}"#

@@ -876,7 +876,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_taken_back_and_nothing_else() {
+    fn replaced_output_is_dropped() {
         let mut work = AgentOutput::from_task(task("completed", "[]"), 1000).unwrap();
         let before = work.bytes();
         work.evict_artifacts();
@@ -968,7 +968,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_noted_and_takes_none() {
+    fn omitted_output_is_noted() {
         let large = format!(r#"{:?}"#, "x".repeat(MOST_BYTES));
         let mut metadata = CollectedMetadata::default();
         metadata.add(&raw(&format!(r#"{{"urn:a":1,"urn:b":{large},"plain":{large}}}"#)));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_no_better_form_is_held_if_the_operator_says_so() {
+    fn plain_clients_are_held_where_configured() {
         let times = CallTimeouts { holds_stream: true, ..TIMES };
         let held = Ok(ResponsePlan { patience: None, then: Fallback::Handle });
         for version in [V2025_03_26, V2025_11_25, V2026_07_28] {

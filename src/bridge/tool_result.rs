@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_keeps_for_itself_does_not_read_as_nothing() {
+    fn withheld_output_is_named() {
         let mut shed = work(TaskState::Completed, None, vec![data("[1]")]);
         shed.evict_artifacts();
         let sealer = sealer();
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_said() {
+    fn cancelled_result_names_the_work() {
         let sent = by_tool(TaskState::Working, vec![], |work, audience| sent(work, audience, [1; 16]));
         assert_eq!(sent["structuredContent"]["ok"], true);
         let declined =

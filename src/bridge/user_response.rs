@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_answered_is_missing() {
+    fn unanswered_members_are_missing() {
         let read = |json: &str| several().read_responses(Some(&raw(json))).unwrap();
         let given = read(r#"{"b":{"action":"accept","content":{"reply":"x"}}}"#);
         assert_eq!((given.missing, given.accepted.len()), (vec!["a".to_owned()], 1));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_an_authorization_goes_nowhere() {
+    fn content_of_an_authorization_is_dropped() {
         let question = question("auth-required", r#"{"mcp.inputKey":"k"}"#);
         let given = r#"{"k":{"action":"accept","content":{"password":"p"}}}"#;
         let given = question.read_responses(Some(&raw(given))).unwrap();

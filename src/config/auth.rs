@@ -411,7 +411,8 @@ impl TokenIssuerKeys {
         let audience = self.audience(context);
         if audience.is_empty() && public_url.is_none() {
             let missing = self.section.child("audience");
-            let problem = "is missing: without public_url nobody knows for whom tokens are issued";
+            let problem =
+                "is missing: without public_url the gateway cannot tell which audience tokens must have";
             context.problem(&missing, problem);
         }
         let check = match std::mem::take(&mut self.introspection).open() {

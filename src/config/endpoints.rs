@@ -110,8 +110,8 @@ impl LoadBalancing {
         if let Some(place) = place.filter(|_| elsewhere) {
             context.problem(
                 &place,
-                "has several endpoints, and the manifest a place of its own for tasks.get: nobody could say at which of them a \
-                 task lives (write one endpoint, or leave capabilities.tasks.get.endpoint out)",
+                "has several endpoints, and the manifest a place of its own for tasks.get: the gateway could not find the endpoint \
+                 of a task (write one endpoint, or leave capabilities.tasks.get.endpoint out)",
             );
         }
         (agent.endpoints, agent.breaker, agent.health) = (endpoints, breaker, health);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_agent_does_not_do_is_refused_by_code() {
+    async fn unsupported_methods_have_a_code() {
         let address = agent().await;
         for (method, params, code) in [
             ("message/send", json!({}), -32601),

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_legacy_client_must_read_is_never_an_error_of_http() {
+    fn legacy_faults_are_no_http_errors() {
         for fault in [
             Fault::MissingCapability(ClientCapabilities::FORM),
             Fault::TaskRequired("t".into()),

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_a_task_is_not_logged() {
+    fn task_handles_are_not_logged() {
         for (path, logged) in [
             ("/push/secret", "/push/"),
             ("/a2a/weather/tasks/secret:cancel", "/a2a/weather/tasks/"),

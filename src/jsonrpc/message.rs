@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_response_says_is_kept_as_it_came() {
+    fn response_members_are_kept_verbatim() {
         let said = |text: &'static str| {
             let message = parse_envelope(text).unwrap();
             (message.result.map(RawValue::get), message.error.map(RawValue::get))
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_member() {
         for (text, named) in [
             ("{", "EOF"),
             (r#"{"id":1,"method":"a"}"#, "\"jsonrpc\" is missing"),

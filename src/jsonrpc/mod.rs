@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_id_is_answered_under_null() {
+    fn missing_id_is_answered_with_null() {
         assert_eq!(serde_json::to_string(&Id::null()).unwrap(), "null");
     }
 

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_touched_stays_as_it_was_written() {
+    fn untouched_members_stay_verbatim() {
         let mut members =
             RawObject::read(r#"{ "a": 1.0, "b" : [ 1e2 ],"c":null, "\u0064":{"x":  9007199254740993}}"#)
                 .unwrap();

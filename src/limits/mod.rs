@@ -604,7 +604,7 @@ mod queue_tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_or_waits_too_long_gives_up_its_place() {
+    async fn waiters_that_leave_free_their_place() {
         let queue = queue(1, Duration::from_millis(1));
         let place = queue.acquire(pending()).await.unwrap();
         assert!(matches!(queue.acquire(ready(())).await, Err(Abort::ClientGone)));
@@ -615,7 +615,7 @@ mod queue_tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_where_there_is_no_line() {
+    async fn no_queue_means_no_waiting() {
         let queue = queue(0, Duration::from_secs(600));
         let _place = queue.acquire(pending()).await.unwrap();
         assert!(matches!(queue.acquire(pending()).await, Err(Abort::Rejected(Fault::Busy(_)))));

@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flat_object_is_no_form() {
+    fn nested_schemas_are_no_forms() {
         for schema in [
             r#"{"properties":{}}"#,
             r#"{"type":"object"}"#,

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same() {
+    fn written_lifecycle_reads_back() {
         for bits in 0..32 {
             let written = ClientCapabilities::from_bits(bits);
             let text = serde_json::to_string(&written).unwrap();

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_filled_in_before_is_read_if_it_fits() {
+    fn earlier_completion_arguments_are_read() {
         for (context, filled) in [
             (r#"{"arguments":{"id":"x"}}"#, Some("x")),
             (r#"{"arguments":{"id":7}}"#, None),

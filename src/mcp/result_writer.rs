@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_made_again_is_never_cacheable() {
+    fn unstable_results_are_not_cacheable() {
         let requests: Box<RawValue> = serde_json::from_str(r#"{"q":{}}"#).unwrap();
         let expected = json!({ "resultType": "input_required", "requestState": "s", "_meta": server() });
         assert_eq!(result(&WRITER.input_required(&id(), None, Some("s"))), expected);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_live_is_never_kept() {
+    fn live_results_are_never_cached() {
         let live = |era| String::from_utf8(ResultWriter { era, ..WRITER }.live(&id(), &EMPTY)).unwrap();
         assert!(live(Era::Modern).contains(r#""ttlMs":0,"cacheScope":"private""#));
         assert!(!live(Era::Legacy).contains("ttlMs"));

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_wanted_any_more_is_not_watched() {
+    async fn unsubscribed_resources_are_not_watched() {
         let (one, other) = (entry(), entry());
         let mut watching = ChangeSet::default();
         watching.watch(topic("one"), &one);

@@ -113,7 +113,7 @@ impl ResourceProvider for A2aResources {
             line(
                 STREAMS.to_owned(),
                 "streams",
-                "Your tasks whose agents are listened to now",
+                "Your tasks with an open stream of their agent",
                 self.streams_facts(client),
             ),
         ];

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_of_another_release_is_nobodys() {
+    fn payload_of_another_release_is_refused() {
         let sealer = sealer();
         for payload in
             [&b""[..], &[9, 0, 1, b'a'], &[VERSION], &[VERSION, 0, 9, b'a'], &[VERSION, 0, 1, 0xFF]]

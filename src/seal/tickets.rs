@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_of_another_release_is_nobodys() {
+    fn payload_of_another_release_is_refused() {
         let sealer = sealer();
         let mut good = vec![REQUEST_VERSION, 0, 0];
         good.extend([0; 16 + 16 + 8]);
@@ -710,7 +710,7 @@ mod push_token_tests {
     }
 
     #[test]
-    fn every_replica_opens_it_and_nobody_reads_it() {
+    fn replicas_open_it_and_clients_cannot() {
         let (one, other) = (sealer(&["secret"]), sealer(&["secret"]));
         let (address, proof) = webhook_ticket().seal(&one);
         assert!(WebhookTicket::open(&other, &address) == Some((webhook_ticket(), proof.clone())));
@@ -755,7 +755,7 @@ mod push_token_tests {
     }
 
     #[test]
-    fn what_agents_cannot_store_does_not_fit() {
+    fn tickets_fit_the_limits_of_agents() {
         let long = |bytes: usize| WebhookTicket { url: "x".repeat(bytes), ..webhook_ticket() };
         assert!(webhook_ticket().fits() && long(MAX_WEBHOOK_URL).fits() && !long(MAX_WEBHOOK_URL + 1).fits());
         let with = |token: usize| WebhookTicket { token: Some("x".repeat(token)), ..webhook_ticket() };

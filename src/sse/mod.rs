@@ -289,7 +289,7 @@ mod decoder_tests {
     }
 
     #[test]
-    fn what_is_held_is_of_an_event_that_is_not_whole() {
+    fn only_incomplete_events_are_buffered() {
         let mut decoder = Decoder::new(1 << 20);
         for (piece, held) in
             [("event: e\n", 1), ("data: ab\n", 3), ("data: c", 10), ("\n", 5), ("\n", 0), (": x\n", 0)]

@@ -321,9 +321,9 @@ impl TaskEntry {
 
     /// Claims the answer to question `turn`; `digest` identifies the answer.
     pub fn claim_answer(&self, turn: [u8; 16], digest: [u8; 16]) -> AnswerClaim {
-        let whose = self.change(|inside| inside.turns.claim(turn, digest));
+        let claim = self.change(|inside| inside.turns.claim(turn, digest));
         self.wake();
-        whose
+        claim
     }
 
     /// Returns true if `response` is the digest of the response that brought the answer to `turn`,

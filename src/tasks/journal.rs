@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back_under_its_keys() {
+    fn records_are_restored_under_their_keys() {
         let written = std::sync::Arc::new(entry("a song"));
         written.own("alice");
         written.update(|work| work.skill = Some("sing".into()));

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_holds_is_listed_while_it_is_in_the_map() {
+    fn tasks_of_a_caller_are_listed() {
         let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
         let (one, _) = tasks.admit(key(1), entry, now).unwrap();
         let (other, _) = tasks.admit(key(2), entry, now).unwrap();
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_hears_when_what_it_holds_begins_and_ceases_to_flow() {
+    fn caller_is_notified_of_open_and_closed_streams() {
         let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
         let mut changes = tasks.changes_of("ann");
         let mut heard = || {
@@ -531,14 +531,14 @@ mod tests {
         };
         let (entry, _) = tasks.admit(key(1), entry, now).unwrap();
         let following = entry.begin_following();
-        assert!(!heard(), "it is nobody's yet");
+        assert!(!heard(), "the task has no owner yet");
         entry.own("ann");
         assert!(heard());
         entry.own("ann");
         entry.set_push_expected(now);
         assert!(!heard(), "nothing new");
         drop(following);
-        assert!(heard(), "nobody listens to its agent any more");
+        assert!(heard(), "the stream of its agent has ended");
         tasks.forget(&entry);
         assert!(heard());
         drop(changes);

@@ -28,8 +28,8 @@ pub enum KeyFileError {
     },
     /// Every user of the machine could have read the key.
     #[error(
-        "{file} is open to every user of this machine (mode {mode:o}): whoever reads it can forge handles. \
-         Remove it so that a new key is made (the handles of today end), or `chmod 600` it if nobody has read it"
+        "{file} is open to every user of this machine (mode {mode:o}): a reader of the key can forge handles. \
+         Remove it so that a new key is made (present handles become invalid), or `chmod 600` it if no other user has read it"
     )]
     Open {
         /// The file.
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_key_file_is_named() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("file");
         fs::write(&file, "x").unwrap();

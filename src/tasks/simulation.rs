@@ -175,7 +175,7 @@ impl World {
         let bytes = 2048 + if named { 1 } else { 0 } + weight(&key);
         let fits = |world: &Self| world.count() < MAX_SIMULATED_TASKS && world.bytes() + bytes <= BYTES;
         if !self.make_room(None, fits) {
-            assert_eq!(admitted.err(), Some(TaskMapFull), "seed {}: nobody may go", self.seed);
+            assert_eq!(admitted.err(), Some(TaskMapFull), "seed {}: no task may be evicted", self.seed);
             self.seen.refused += 1;
             return;
         }

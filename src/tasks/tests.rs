@@ -71,7 +71,7 @@ fn json(text: &str) -> Box<RawValue> {
 }
 
 #[test]
-fn what_was_told_last_takes_room_too() {
+fn last_sent_state_counts_against_the_bound() {
     let entry = entry();
     let before = entry.bytes();
     entry.apply(chunk(&"x".repeat(10_000), false), now()).unwrap();
@@ -273,7 +273,7 @@ fn a_named_entry_is_found_under_both_keys_and_leaves_both() {
 }
 
 #[test]
-fn what_is_too_large_is_shed_when_it_is_finished_and_nobody_watches() {
+fn large_finished_task_is_cut_without_watchers() {
     let (tasks, now) = (Tasks::new(BOUNDS), self::now());
     let (entry, _) = tasks.admit(key(1), entry, now.instant).unwrap();
     entry.apply(chunk(&"x".repeat(5000), false), now).unwrap();
@@ -305,7 +305,7 @@ fn artifacts_are_not_shed_for_the_size_of_anything_else() {
 }
 
 #[test]
-fn whoever_watches_hears_that_the_entry_is_dropped() {
+fn watchers_learn_of_a_dropped_entry() {
     let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
     let (entry, _) = tasks.admit(key(1), entry, now).unwrap();
     let changes = entry.changes();

@@ -757,7 +757,7 @@ mod tests {
         | Name | Type | Labels | Meaning |\n|---|---|---|---|\n";
 
     #[test]
-    fn what_is_counted_is_rendered() {
+    fn counters_are_rendered() {
         let metrics = Metrics::new().unwrap();
         let agent = metrics.agent("weather");
         agent.request(Method::of("tools/call"), Outcome::Ok);
@@ -850,7 +850,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_used_is_no_longer_shown() {
+    fn unused_series_are_removed() {
         let metrics = Metrics::new().unwrap();
         let listener = metrics.tls.listener("127.0.0.1:8443");
         listener.handshake(Handshake::Revoked);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_nobody_listed_is_kept_outside() {
+    fn unlisted_addresses_are_refused() {
         let guarded = AddressPolicy::Guarded(listing(&[]));
         assert_eq!(
             judged(&guarded, "a.example", &["10.0.0.1", "1.1.1.1"]).unwrap(),

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rings_while_it_is_driven_is_looked_at_and_wakes_nobody() {
+    fn wake_during_a_poll_is_not_lost() {
         let (bell, task) = (CoalescingWaker::new(), Arc::new(Task::default()));
         for rings in 0..MAX_REPOLLS {
             let (polled, polls, _) = poll(&bell, &task, rings);
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn what_rings_on_and_on_lets_others_have_their_turn() {
+    fn busy_connection_yields() {
         let (bell, task) = (CoalescingWaker::new(), Arc::new(Task::default()));
         let (polled, polls, _) = poll(&bell, &task, usize::MAX);
         assert_eq!((polled, polls, task.0.load(Ordering::SeqCst)), (Poll::Pending, MAX_REPOLLS, 1));
     }
 
     #[test]
-    fn what_rings_later_wakes_whoever_drove_last() {
+    fn later_wakes_reach_the_last_poller() {
         let (bell, first, second) =
             (CoalescingWaker::new(), Arc::new(Task::default()), Arc::new(Task::default()));
         let (.., kept) = poll(&bell, &first, 0);

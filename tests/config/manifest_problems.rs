@@ -322,8 +322,8 @@ fn tasks_get_place_needs_one_endpoint() {
     let several = format!("{ONE}    endpoints: [\"https://a.example/\", \"https://b.example/\"]\n");
     assert_eq!(
         desk().file("ventas.json", &manifest).report(&several),
-        "gateway.yaml:5: agents.ventas.endpoints: has several endpoints, and the manifest a place of its own for tasks.get: nobody \
-         could say at which of them a task lives (write one endpoint, or leave capabilities.tasks.get.endpoint out)"
+        "gateway.yaml:5: agents.ventas.endpoints: has several endpoints, and the manifest a place of its own for tasks.get: the \
+         gateway could not find the endpoint of a task (write one endpoint, or leave capabilities.tasks.get.endpoint out)"
     );
     let one = format!("{ONE}    endpoints: [\"https://a.example/\"]\n");
     desk().file("ventas.json", &manifest).settings(&one);

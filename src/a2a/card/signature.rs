@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_put_into_an_old_card_is_not_used() {
+    fn members_added_to_an_old_card_are_not_used() {
         let signed = r#"{"name":"n","url":"https://a/","security":[{"k":[]}],"skills":[{"id":"i","name":"s"}],
             "securitySchemes":{"k":{"type":"oauth2","flows":{"x":1}}}"#;
         let honest = SignedCard::read(&format!("{signed}}}")).unwrap().covered(CanonicalForm::V0_3).unwrap();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_card_has_no_form() {
+    fn non_cards_have_no_canonical_form() {
         for text in ["", "[]", "1", "{"] {
             assert!(SignedCard::read(text).is_none(), "{text}");
         }

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_nothing_has_no_route() {
+    fn requests_without_a_subject_have_no_route() {
         for (operation, params) in [
             (Operation::Get, "{}"),
             (Operation::Get, r#"{"id":""}"#),

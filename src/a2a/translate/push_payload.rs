@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nothing_or_could_be_two_things_is_not_read() {
+    fn ambiguous_payloads_are_refused() {
         for body in [
             "",
             "[]",

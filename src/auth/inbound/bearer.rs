@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_proven_is_known_for_a_while_and_forgotten_with_the_keys() {
+    fn verified_tokens_are_cached_until_keys_change() {
         let (cache, now) = (TokenCache::default(), Instant::now());
         let token = TokenDigest::of("t");
         let until = now + Duration::from_secs(10);

@@ -334,7 +334,7 @@ mod tests {
     use crate::transport::ClientLimits;
 
     #[tokio::test]
-    async fn where_something_is_required_and_nothing_can_be_shown_nobody_is_let_in() {
+    async fn requirement_without_mechanism_rejects_all() {
         let client = HttpClient::new(ClientLimits::default());
         let outbound = Arc::new(AllowList::default());
         let unconfigured = Authenticator::new(&Auth::default(), None, client, &outbound).unwrap();

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_left_alone_for_longer_and_longer() {
+    fn failures_back_off() {
         let (slot, now, dead) = (TokenSlot::default(), Instant::now(), TokenUnavailable::Now("dead"));
         assert!(slot.failed(now, dead, 0.5));
         assert_eq!(slot.retry_after(now + Duration::from_millis(999)), Some(dead));

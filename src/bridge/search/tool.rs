@@ -52,7 +52,7 @@ fn input() -> Value {
         "type": "object",
         "properties": {
             "query": text("Keywords, for example: weather forecast."),
-            "skill": text("Only agents with a skill whose name or id has this in it."),
+            "skill": text("Only agents with a skill that has this in its name or id."),
             "tag": text("Only agents with a skill that has this tag."),
         },
         "required": ["query"],

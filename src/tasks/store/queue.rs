@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_waits_behind_what_is_newer() {
+    fn failed_writes_wait_behind_newer_ones() {
         let queue = WriteQueue::new(9 * ROW, Duration::ZERO);
         add(&queue, 1, 1).unwrap();
         add(&queue, 2, 1).unwrap();

@@ -41,7 +41,7 @@ fn value_of(key: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_was_flushed_is_there_again() {
+async fn flushed_records_are_restored() {
     let home = tempdir().unwrap();
     let dir = home.path().join("data/here");
     let store = open(&dir).unwrap();
@@ -89,7 +89,7 @@ fn open(dir: &Path) -> Result<Store, StoreProblem> {
 }
 
 #[test]
-fn a_change_that_nobody_waits_for_is_written_all_the_same() {
+fn change_without_waiter_is_written() {
     let home = tempdir().unwrap();
     let store = open(home.path()).unwrap();
     put(&store, "a", "1").unwrap();
@@ -286,7 +286,7 @@ fn a_damaged_file_is_never_believed() {
 }
 
 #[test]
-fn what_was_left_half_made_is_made_again() {
+fn incomplete_store_is_created_again() {
     let home = tempdir().unwrap();
     fs::write(home.path().join("tasks.redb.new"), "half").unwrap();
     let store = open(home.path()).unwrap();
