@@ -34,7 +34,9 @@ pub(crate) use inbound::{
 };
 pub(crate) use jwks::{ALGORITHMS, KeySet, SignatureError};
 pub use outbound::SubjectToken;
-pub(crate) use outbound::{AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, TokenUnavailable};
+pub(crate) use outbound::{
+    AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, TlsIdentity, TokenUnavailable,
+};
 pub(crate) use rules::matches as fits_pattern;
 pub(crate) use rules::{Action, PolicyDecision, Rules};
 

@@ -21,12 +21,11 @@ use crate::auth::Caller;
 use crate::calls::{CallEngine, CallRequest, CallTarget, ClientContext, ResponseTarget};
 use crate::discovery::view;
 use crate::fault::{Abort, ClientGone, Fault};
-use crate::http_edge::{Accepts, AccessRecord, ResponseHead, ResponseSink, Route};
+use crate::http_edge::{AccessRecord, ResponseHead, ResponseSink, Route};
 use crate::jsonrpc::{Id, Text};
 use crate::limits::UsePermit;
-use crate::mcp::{ClientCapabilities, ClientParams, Version};
+use crate::mcp::ClientParams;
 use crate::quota::QuotaOwner;
-use crate::sessions::ClientLimits;
 use crate::telemetry::label::{Method, Outcome};
 
 /// Longest wait for a permit of the caller's quota of calls.
@@ -54,18 +53,9 @@ impl BatchClient {
     }
 
     fn context(&self) -> ClientContext<'_> {
-        ClientContext {
-            caller: self.caller.clone(),
-            route: self.agent.as_deref().map_or(Route::AllAgents, Route::OneAgent),
-            version: Version::V2026_07_28,
-            capabilities: ClientCapabilities::default(),
-            session: None,
-            level: None,
-            accepts: Accepts { json: true, stream: false },
-            forwarded: self.forwarded.clone(),
-            limits: ClientLimits::default(),
-            quota_owner: self.quota_owner.clone(),
-        }
+        let route = self.agent.as_deref().map_or(Route::AllAgents, Route::OneAgent);
+        let detached = ClientContext::detached(self.caller.clone(), route, self.quota_owner.clone());
+        ClientContext { forwarded: self.forwarded.clone(), ..detached }
     }
 }
 

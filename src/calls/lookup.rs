@@ -97,6 +97,8 @@ pub(crate) struct TaskSettings {
     pub(crate) resource_links: ResourceLinks,
     /// Patterns for skills by phase; `None`: workflows are not offered.
     pub(crate) phases: Option<BTreeMap<String, Vec<String>>>,
+    /// True if every finished task is recorded (`resources.memory.task_results`).
+    pub(crate) records_results: bool,
 }
 
 impl TaskSettings {
@@ -266,14 +268,15 @@ impl TaskLookup {
         )
     }
 
-    /// Moves a copy of the finished task of a workflow to the task map, so that the workflow shows
-    /// it. `None` for other tasks, which are left to their agents, and if the map is full.
-    pub(crate) fn keep_phase(&self, source: &EventSource, agent: &str) -> Option<Arc<TaskEntry>> {
+    /// Moves a copy of the finished task of a workflow, or of a task that is recorded, to the task
+    /// map. `None` for other tasks, which are left to their agents, and if the map is full.
+    pub(crate) fn keep_finished(&self, source: &EventSource, agent: &str) -> Option<Arc<TaskEntry>> {
         let EventSource::Own(own) = source else { return None };
         let work = &own.work;
-        let (_, task, _) =
-            (self.settings.phases.as_ref()?, work.task_id.as_ref()?, work.context_id.as_ref()?);
-        if work.phases.is_empty() && self.settings.phase_of(work.skill.as_deref()).is_none() {
+        let task = work.task_id.as_ref()?;
+        let has_phase = || !work.phases.is_empty() || self.settings.phase_of(work.skill.as_deref()).is_some();
+        let is_of_workflow = self.settings.phases.is_some() && work.context_id.is_some() && has_phase();
+        if !is_of_workflow && !self.settings.records_results {
             return None;
         }
         let mut kept = AgentOutput::from_task(work.to_task()?, self.settings.artifact_bytes).ok()?;

@@ -66,6 +66,24 @@ pub(crate) struct ClientContext<'r> {
     pub(crate) quota_owner: Option<QuotaOwner>,
 }
 
+impl<'r> ClientContext<'r> {
+    /// Returns the context of a caller without a connection.
+    pub(crate) fn detached(caller: Caller, route: Route<'r>, quota_owner: Option<QuotaOwner>) -> Self {
+        Self {
+            caller,
+            route,
+            version: Version::V2026_07_28,
+            capabilities: ClientCapabilities::default(),
+            session: None,
+            level: None,
+            accepts: Accepts { json: true, stream: false },
+            forwarded: None,
+            limits: ClientLimits::default(),
+            quota_owner,
+        }
+    }
+}
+
 impl ClientContext<'_> {
     /// Returns the era of the client.
     pub(crate) fn era(&self) -> Era {

@@ -658,7 +658,7 @@ fn check_schema(schema: &Value) -> Result<(), String> {
 }
 
 /// Returns the headers that can be sent; problems of the others are reported.
-fn headers(
+pub(super) fn headers(
     written: Spanned<BTreeMap<String, Spanned<Template>>>,
     context: &mut ResolveContext<'_>,
 ) -> Vec<(HeaderName, ReloadableSecret)> {

@@ -8,7 +8,7 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 15] = [
+const OPTIONAL_SECTIONS: [&str; 17] = [
     "listeners[].tls",
     "admin",
     "agents.NAME.signature",
@@ -18,6 +18,8 @@ const OPTIONAL_SECTIONS: [&str; 15] = [
     "calls.clients",
     "cards.signature",
     "prompts",
+    "resources.files",
+    "resources.http",
     "resources.static",
     "resources.sparc",
     "auth",

@@ -9,6 +9,7 @@ use super::agent::CardSignatureKeys;
 use super::auth::Pattern;
 use super::forms::{checked_text, choice};
 use super::host::{AllowedHost, AllowedOrigin};
+use super::http_resources::{ArtifactFiles, HttpResource, HttpResourceKeys};
 use super::prompts::{StaticResource, StaticResourceKeys};
 use super::resolve::{self, ResolveContext};
 use super::section::{KeysOf, section};
@@ -116,7 +117,7 @@ section! {
 section! {
     /// Resources that clients read and subscribe to. The family `a2a` is always served. Each other
     /// family is served once its section is there, even if the section is empty (`{}`).
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, Clone)]
     pub struct Resources {
         /// Agents, tasks and streams: `a2a-agent://…` and `a2a://…`.
         a2a: FamilyPolicy,
@@ -132,6 +133,13 @@ section! {
         /// Batches of calls: `batchtools://…`, and the tools `batch_start`, `batch_cancel` and
         /// `batch_configure`.
         batchtools: Option<BatchFamily>,
+        /// Files at the agents' own origins, read with the agents' credentials.
+        files: Option<ArtifactFiles>,
+        /// JSON endpoints of existing systems under URIs of the operator's choice, on `/mcp`, such
+        /// as a memory bank or a batch system.
+        http: Vec<HttpResource> as Vec<Spanned<HttpResourceKeys>> = [],
+        /// Limits and filters of `http`, for each of its schemes.
+        http_policy: FamilyPolicy,
         /// Texts and files under URIs of the operator's choice, on `/mcp`. They do not change while
         /// the gateway runs.
         r#static: Vec<StaticResource> as Vec<Spanned<StaticResourceKeys>> = [],
@@ -145,6 +153,23 @@ fn check_resources(
     keys: KeysOf<Resources>,
     context: &mut ResolveContext<'_>,
 ) -> Resources {
+    let http = keys.http.place().unwrap_or(&keys.section);
+    for (index, one) in resources.http.iter().enumerate() {
+        if resources.http.iter().take(index).any(|other| other.uri == one.uri) {
+            context.problem(http, format!("has the URI {:?} twice", one.uri));
+        }
+        let scheme = one.uri.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
+        let is_served = match scheme {
+            "memory" => resources.memory.is_some(),
+            "batchtools" => resources.batchtools.is_some(),
+            "sparc" => resources.sparc.is_some(),
+            _ => false,
+        };
+        if is_served {
+            let problem = format!("has {:?}, which resources.{scheme} serves (remove one of them)", one.uri);
+            context.problem(http, problem);
+        }
+    }
     let place = keys.r#static.place().unwrap_or(&keys.section);
     for (index, one) in resources.r#static.iter().enumerate() {
         if resources.r#static.iter().take(index).any(|other| other.uri == one.uri) {
@@ -242,6 +267,10 @@ section! {
         /// Longest time for which a value is kept after it was stored. Without it values that name
         /// no `ttl` are kept until they are deleted.
         ttl: Option<Duration> [example 30d],
+        /// True if each finished task of a named caller is stored as well: under
+        /// `task:{taskId}:{phase}` in the namespace of its `contextId`. A task without a phase has
+        /// `result` there.
+        task_results: bool = false,
     }
 }
 

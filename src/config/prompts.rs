@@ -152,18 +152,19 @@ const OWN_SCHEMES: [&str; 6] = ["a2a", "a2a-agent", "mcp", "memory", "sparc", "b
 /// Longest URI of a resource, in bytes.
 const MAX_URI_BYTES: usize = 2048;
 
-/// Returns the names of the variables in a template of URIs.
+/// Returns the names of the variables in a template of URIs. `others` are the schemes that it may not
+/// have.
 ///
 /// # Errors
 ///
 /// The defect of the URI.
-fn variables(uri: &str) -> Result<Vec<&str>, String> {
+pub(super) fn uri_variables<'u>(uri: &'u str, others: &[&str]) -> Result<Vec<&'u str>, String> {
     let scheme = uri.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
     let is_scheme = |each: u8| each.is_ascii_alphanumeric() || matches!(each, b'+' | b'-' | b'.');
     if scheme.is_empty() || !scheme.bytes().all(is_scheme) || uri.len() > MAX_URI_BYTES {
         return Err(format!("is not a URI of at most {MAX_URI_BYTES} bytes (write SCHEME://PATH)"));
     }
-    if OWN_SCHEMES.contains(&scheme) {
+    if others.contains(&scheme) {
         return Err(format!("has the scheme {scheme} of the gateway's own resources"));
     }
     let mut pieces = uri.split('{');
@@ -194,7 +195,7 @@ impl Form<StaticResource> for StaticResourceKeys {
         let written = WrittenContent { text: self.text, file: self.file, blob: self.blob, media_type };
         let (content, media_type) = written.resolve(place, context)?;
         let uri = uri?;
-        let names = match variables(&uri) {
+        let names = match uri_variables(&uri, &OWN_SCHEMES) {
             Ok(names) => names,
             Err(problem) => return context.report_conflict(&uri_place, problem),
         };

@@ -168,6 +168,9 @@ pub enum Fault {
     /// The agent does not report the state of a task.
     #[error("the agent cannot be asked about this task now: try again later")]
     AgentUnavailable,
+    /// A resource is read from another system, which does not give it.
+    #[error("the resource cannot be read now from where it is kept: {0}")]
+    ResourceUnavailable(String),
     /// The process ends before there is a response.
     #[error(
         "the gateway ends before the agent has answered; what the agent has begun goes on: ask for the task again in a moment"
@@ -251,7 +254,9 @@ impl Fault {
             Self::DuplicateCredentials(_) => (StatusCode::BAD_REQUEST, -32600),
             Self::InsufficientScope(_) | Self::Forbidden => (StatusCode::FORBIDDEN, -32600),
             Self::Busy(_) | Self::Bytes | Self::AuthUnavailable => (StatusCode::SERVICE_UNAVAILABLE, -32603),
-            Self::AgentUnavailable | Self::Internal => (StatusCode::OK, -32603),
+            Self::AgentUnavailable | Self::ResourceUnavailable(_) | Self::Internal => {
+                (StatusCode::OK, -32603)
+            }
         };
         OnWire { status, code }
     }
@@ -290,7 +295,7 @@ impl Fault {
             | Self::Ending
             | Self::TasksFull
             | Self::AuthUnavailable => Blame::Gateway,
-            Self::AgentUnavailable => Blame::Agent,
+            Self::AgentUnavailable | Self::ResourceUnavailable(_) => Blame::Agent,
             _ => Blame::Client,
         }
     }
@@ -341,6 +346,7 @@ impl Fault {
             Self::BodyInPieces => "body_in_pieces",
             Self::Busy(_) => "busy",
             Self::AgentUnavailable => "agent_unavailable",
+            Self::ResourceUnavailable(_) => "resource_unavailable",
             Self::Ending => "ending",
             Self::Internal => "internal",
         }
@@ -503,6 +509,7 @@ had named a task, the result adds its last known state and the handle.
             Fault::BodyInPieces,
             Fault::Busy("…"),
             Fault::AgentUnavailable,
+            Fault::ResourceUnavailable(text()),
             Fault::Ending,
             Fault::Internal,
         ]

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::Gateway;
 use super::dispatch::Dispatcher;
 use super::succession::Succession;
+use crate::resources::TaskResultRecorder;
 use crate::transport::HttpClient;
 
 /// Interval of the sweep of idle connections and sessions.
@@ -22,13 +23,20 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub struct BackgroundService {
     gateway: Gateway,
     http_client: HttpClient,
+    /// Records finished tasks, if that is configured.
+    recorder: Option<TaskResultRecorder>,
     /// Time in which all shards of the task map are swept once.
     task_sweep_interval: Duration,
 }
 
 impl BackgroundService {
-    pub(super) fn new(gateway: Gateway, http_client: HttpClient, task_sweep_interval: Duration) -> Self {
-        Self { gateway, http_client, task_sweep_interval }
+    pub(super) fn new(
+        gateway: Gateway,
+        http_client: HttpClient,
+        recorder: Option<TaskResultRecorder>,
+        task_sweep_interval: Duration,
+    ) -> Self {
+        Self { gateway, http_client, recorder, task_sweep_interval }
     }
 
     /// Starts the loops of each agent: its card, its credentials and its health checks.
@@ -60,6 +68,9 @@ impl PingoraBackgroundService for BackgroundService {
         work.spawn(async move { authenticator.keep_fresh().await });
         work.spawn(sweep(self.http_client.clone(), dispatcher.clone()));
         work.spawn(sweep_tasks(succession.clone(), dispatcher.clone(), self.task_sweep_interval));
+        if let Some(recorder) = &self.recorder {
+            work.spawn(recorder.clone().run());
+        }
         work.spawn(succession.clone().start_followers());
         let engine = &dispatcher.mcp_server.engine;
         work.spawn(engine.lookup.followers.clone().run());

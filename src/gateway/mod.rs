@@ -37,8 +37,8 @@ use crate::mcp_server::{McpServer, McpSettings};
 use crate::memory::{MemoryBank, MemoryLimits};
 use crate::push_receiver::{PushReceiver, register_pushes};
 use crate::resources::{
-    A2aResources, AgentTypes, MemoryResources, ProviderRegistration, ResourceRegistry, SparcResources,
-    StaticResources, builtin_tools,
+    A2aResources, AgentTypes, HttpResources, MemoryResources, ProviderRegistration, ResourceRegistry,
+    SparcResources, StaticResources, TaskResultRecorder, builtin_tools,
 };
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
@@ -72,6 +72,9 @@ pub enum GatewayError {
     /// A setting of the authentication is not usable.
     #[error("{0}")]
     Auth(#[from] AuthProblem),
+    /// A setting of an endpoint of resources is not usable.
+    #[error("{0}")]
+    Resource(String),
     /// The metrics cannot be set up.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -184,6 +187,7 @@ impl SharedParts {
                 subagent_tools: settings.mcp.subagent_tools,
                 resource_links: settings.mcp.resource_links,
                 phases: settings.resources.sparc.as_ref().map(|sparc| sparc.phases.clone()),
+                records_results: settings.resources.memory.as_ref().is_some_and(|memory| memory.task_results),
             },
         }
     }
@@ -236,12 +240,14 @@ impl SharedParts {
         discovery: &Arc<Discovery>,
         memory: Option<&Arc<MemoryBank>>,
         batches: Option<&Arc<BatchService>>,
-    ) -> ResourceRegistry {
+    ) -> Result<ResourceRegistry, GatewayError> {
         let a2a = A2aResources {
             lookup: lookup.clone(),
             discovery: discovery.clone(),
             started: Timestamp::now(),
             agent_types: AgentTypes::new(&settings.resources),
+            files: settings.resources.files.clone(),
+            http_client: self.http_client.clone(),
         };
         let mut families = vec![ProviderRegistration::new(Arc::new(a2a), &settings.resources.a2a)];
         if let Some(sparc) = &settings.resources.sparc {
@@ -258,10 +264,21 @@ impl SharedParts {
             let batches = BatchResources { service, authorizer, started: Timestamp::now() };
             families.push(ProviderRegistration::new(Arc::new(batches), &family.policy));
         }
+        let endpoints = HttpResources::by_family(
+            &settings.resources.http,
+            &self.http_client,
+            &self.limits,
+            &self.authorizer,
+        )
+        .map_err(GatewayError::Resource)?;
+        for provider in endpoints {
+            let provider = Arc::new(provider);
+            families.push(ProviderRegistration::new(provider, &settings.resources.http_policy));
+        }
         // The last: another family wins over a template of the operator.
         let own = StaticResources::new(settings.resources.r#static.clone(), self.authorizer.clone());
         families.push(ProviderRegistration::new(Arc::new(own), &FamilyPolicy::default()));
-        ResourceRegistry::new(families, self.authorizer.clone(), &settings.mcp.server_name)
+        Ok(ResourceRegistry::new(families, self.authorizer.clone(), &settings.mcp.server_name))
     }
 
     fn a2a_server(&self, settings: &Settings, discovery: Arc<Discovery>) -> A2aServer {
@@ -304,6 +321,17 @@ fn memory_bank(settings: &Settings, journal: &Arc<TaskJournal>) -> Option<Arc<Me
         max_ttl_seconds: family.ttl.map(|ttl| ttl.as_secs()),
     };
     Some(Arc::new(MemoryBank::new(limits, journal.clone())))
+}
+
+/// Creates the recorder of finished tasks, if it is configured.
+fn task_recorder(
+    settings: &Settings,
+    lookup: &Arc<TaskLookup>,
+    memory: Option<&Arc<MemoryBank>>,
+) -> Option<TaskResultRecorder> {
+    settings.resources.memory.as_ref().filter(|memory| memory.task_results)?;
+    let (lookup, bank) = (lookup.clone(), memory?.clone());
+    Some(TaskResultRecorder { lookup, bank, agent_types: AgentTypes::new(&settings.resources) })
 }
 
 /// Creates the service of batches, if it is configured.
@@ -363,7 +391,8 @@ impl Gateway {
             Arc::new(parts.call_engine(settings, lookup.clone(), sessions.clone(), identity.clone()));
         let memory = memory_bank(settings, &lookup.journal);
         let batches = batch_service(settings, &engine);
-        let resources = parts.resources(settings, &lookup, &discovery, memory.as_ref(), batches.as_ref());
+        let resources = parts.resources(settings, &lookup, &discovery, memory.as_ref(), batches.as_ref())?;
+        let recorder = task_recorder(settings, &lookup, memory.as_ref());
         let mcp_server = McpServer {
             engine: engine.clone(),
             resources: Arc::new(resources),
@@ -403,8 +432,12 @@ impl Gateway {
             open_requests: AtomicUsize::new(0),
         });
         let gateway = Self { dispatcher, succession };
-        let background =
-            BackgroundService::new(gateway.clone(), parts.http_client, settings.tasks.sweep_interval);
+        let background = BackgroundService::new(
+            gateway.clone(),
+            parts.http_client,
+            recorder,
+            settings.tasks.sweep_interval,
+        );
         Ok((gateway, background))
     }
 

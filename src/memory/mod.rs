@@ -181,7 +181,6 @@ impl MemoryBank {
     }
 
     /// Returns the bounds.
-    #[cfg(any(test, feature = "testing"))]
     pub fn limits(&self) -> &MemoryLimits {
         &self.limits
     }
@@ -205,6 +204,24 @@ impl MemoryBank {
         value: NewValue,
         now_ms: u64,
     ) -> Result<MemoryRow, MemoryRefusal> {
+        let row = self.store_soon(at, value, now_ms).await?;
+        match self.journal.is_safe().await {
+            true => Ok(row),
+            false => Err(MemoryRefusal::NotDurable),
+        }
+    }
+
+    /// Stores a value like [`MemoryBank::store`], without waiting until it is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryRefusal`] names the bound; nothing has changed then.
+    pub async fn store_soon(
+        &self,
+        at: MemoryAddress<'_>,
+        value: NewValue,
+        now_ms: u64,
+    ) -> Result<MemoryRow, MemoryRefusal> {
         check_name(at.namespace, MAX_NAMESPACE_BYTES).ok_or(MemoryRefusal::BadNamespace)?;
         check_name(at.key, MAX_KEY_BYTES).ok_or(MemoryRefusal::BadKey)?;
         let (bytes, limit) = (value.json.len(), self.limits.value_bytes);
@@ -212,16 +229,12 @@ impl MemoryBank {
             return Err(MemoryRefusal::ValueTooLarge { bytes, limit });
         }
         let bank = self.bank(at.owner);
-        let row = match self.insert(&bank, at, &value, now_ms) {
+        match self.insert(&bank, at, &value, now_ms) {
             // The queue of the disk was full: once more, when it is written.
             Err(MemoryRefusal::NotDurable) if self.journal.is_safe().await => {
                 self.insert(&bank, at, &value, now_ms)
             }
             done => done,
-        }?;
-        match self.journal.is_safe().await {
-            true => Ok(row),
-            false => Err(MemoryRefusal::NotDurable),
         }
     }
 

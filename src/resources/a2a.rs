@@ -8,6 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::Uri;
 use serde_json::value::RawValue;
 
@@ -15,8 +17,9 @@ use super::{
     AgentTypes, ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent,
     ResourceFacts, ResourcePermissions, ResourceProvider, ResourceRequest,
 };
+use crate::a2a::{Artifact, PartBody};
 use crate::access::Authorizer;
-use crate::agents::{Agent, DeclaredExtension, ResolvedAgent};
+use crate::agents::{Agent, AgentFile, DeclaredExtension, ResolvedAgent};
 use crate::bridge::resource_uri::{
     REGISTRY, ResourceUri, STREAMS, TEMPLATES, TemplateVariable, agent_uri, task_uri,
 };
@@ -26,12 +29,15 @@ use crate::bridge::resource_view::{
 };
 use crate::bridge::task_tools::TaskTool;
 use crate::calls::{ClientContext, TaskLookup};
-use crate::config::CardSource;
+use crate::config::{ArtifactFiles, CardSource};
 use crate::discovery::{Discovery, reachability};
-use crate::fault::Fault;
+use crate::fault::{AgentFailure, Fault};
+use crate::mcp::content::{EmbeddedResource, ResourceContents};
 use crate::mcp::resources::{CachePolicy, ResourceTemplate};
 use crate::mcp::tasks::iso8601;
+use crate::quota::AnswerRoom;
 use crate::tasks::{ClientOverride, TaskEntry, TaskPhase, Timestamp};
+use crate::transport::HttpClient;
 
 /// Artifacts of more bytes are only named in the resource of their task.
 const MAX_INLINE_BYTES: usize = 64 * 1024;
@@ -80,6 +86,9 @@ pub(crate) struct A2aResources {
     /// Time at which the process began: the time of the last change of an empty list.
     pub(crate) started: Timestamp,
     pub(crate) agent_types: AgentTypes,
+    /// Settings of files at the agents' origins; `None`: only their URLs are served.
+    pub(crate) files: Option<ArtifactFiles>,
+    pub(crate) http_client: HttpClient,
 }
 
 #[async_trait]
@@ -169,7 +178,8 @@ impl ResourceProvider for A2aResources {
                 ProvidedContent::json(uri, text, facts)
             }),
             ResourceUri::Task(handle) => self.fresh_task(client, handle).await?.map(|entry| {
-                let text = self.describe_task(handle, &entry, client);
+                let view = TaskDescription { lookup: &self.lookup, agent_types: &self.agent_types, client };
+                let text = view.json(handle, &entry, MAX_INLINE_BYTES);
                 ProvidedContent::json(uri, text, self.task_facts(client, &entry))
             }),
             ResourceUri::Artifact { task, artifact } => {
@@ -178,7 +188,13 @@ impl ResourceProvider for A2aResources {
                     inside.work.artifacts().find(|made| made.artifact_id == *artifact).cloned()
                 });
                 let facts = ResourceFacts { schema: "artifact", ..self.task_facts(client, &entry) };
-                found.map(|found| ProvidedContent { contents: artifact_contents(&found, uri), facts })
+                match found {
+                    Some(found) => {
+                        let contents = self.with_files(client, entry.agent(), found, uri).await?;
+                        Some(ProvidedContent { contents, facts })
+                    }
+                    None => None,
+                }
             }
         })
     }
@@ -238,7 +254,98 @@ impl ResourceProvider for A2aResources {
     }
 }
 
+/// Describes tasks to one caller.
+pub(super) struct TaskDescription<'a> {
+    pub(super) lookup: &'a TaskLookup,
+    pub(super) agent_types: &'a AgentTypes,
+    pub(super) client: &'a ClientContext<'a>,
+}
+
+impl TaskDescription<'_> {
+    /// Returns the resource of a task as JSON. Artifacts above `inline` bytes are named by their URI
+    /// only.
+    pub(super) fn json(&self, handle: &str, entry: &TaskEntry, inline: usize) -> String {
+        let Self { lookup, agent_types, client } = *self;
+        let agent = entry.agent().as_ref();
+        let state = lookup.client_status(entry, client).state;
+        let context_of = lookup.result_context(client, agent);
+        entry.visible_state(|inside| {
+            let failure = match inside.phase() {
+                TaskPhase::Failed(trouble) => Some(trouble.public_message(agent)),
+                TaskPhase::Running | TaskPhase::Asking(..) | TaskPhase::Finished => None,
+            };
+            let context = context_of.context(&inside.work);
+            let seen = TaskInput {
+                work: &inside.work,
+                state,
+                failure: failure.as_deref(),
+                task: handle,
+                context: context.as_deref(),
+                agent,
+                agent_type: agent_types.of(agent),
+                phase: lookup.settings.phase_of(inside.work.skill.as_deref()),
+                created_at: &iso8601(inside.created.unix_ms),
+                last_updated_at: &iso8601(inside.changed.unix_ms),
+                cancelled: inside.verdict == Some(ClientOverride::Cancelled),
+            };
+            resource_view::task(&seen, inline)
+        })
+    }
+}
+
 impl A2aResources {
+    /// Returns the content of an artifact. Files at an origin of the agent are read, if that is
+    /// configured; other URLs are content themselves.
+    async fn with_files(
+        &self,
+        client: &ClientContext<'_>,
+        agent: &str,
+        mut artifact: Artifact,
+        uri: &str,
+    ) -> Result<Vec<EmbeddedResource>, Fault> {
+        let Some(settings) = &self.files else { return Ok(artifact_contents(&artifact, uri)) };
+        let known = self
+            .lookup
+            .directory
+            .find(agent)
+            .and_then(|agent| self.lookup.resolved_agent(client, agent).ok());
+        let Some(known) = known else { return Ok(artifact_contents(&artifact, uri)) };
+        let (mut files, mut kept) = (Vec::new(), Vec::new());
+        for part in std::mem::take(&mut artifact.parts) {
+            let place = match &part.body {
+                PartBody::Url(url) if files.len() < settings.max_files => known.own_file(url),
+                _ => None,
+            };
+            let Some(place) = place else {
+                kept.push(part);
+                continue;
+            };
+            let permit = self.lookup.limits.permit(client.quota_owner.as_ref());
+            let mut room = AnswerRoom { limit: settings.max_bytes, permit };
+            let fetched = known.fetch_file(&self.http_client, &place, &mut room, settings.timeout).await;
+            let file = fetched.map_err(|failure| {
+                tracing::warn!(agent, error = %failure, "failed to read file of agent");
+                let reason = match failure {
+                    AgentFailure::LimitExceeded(limit, _) => {
+                        format!("a file has more than {limit} bytes (resources.files.max_bytes)")
+                    }
+                    failure => failure.public_message(agent),
+                };
+                Fault::ResourceUnavailable(reason)
+            })?;
+            // The file, and the same as text or base64.
+            room.permit.set(file.bytes.len().saturating_mul(3)).map_err(Fault::from)?;
+            files.push((file_content(file, part.media_type, uri), room.permit));
+        }
+        artifact.parts = kept;
+        let mut contents = match artifact.parts.is_empty() && !files.is_empty() {
+            true => Vec::new(),
+            false => artifact_contents(&artifact, uri),
+        };
+        contents.extend(files.into_iter().map(|(content, _)| content));
+        Ok(contents)
+    }
+
     fn authorizer(&self) -> &Authorizer {
         &self.lookup.authorizer
     }
@@ -347,33 +454,6 @@ impl A2aResources {
         text.map(|text| (agent, text))
     }
 
-    fn describe_task(&self, handle: &str, entry: &TaskEntry, client: &ClientContext<'_>) -> String {
-        let agent = entry.agent().as_ref();
-        let state = self.lookup.client_status(entry, client).state;
-        let context_of = self.lookup.result_context(client, agent);
-        entry.visible_state(|inside| {
-            let failure = match inside.phase() {
-                TaskPhase::Failed(trouble) => Some(trouble.public_message(agent)),
-                TaskPhase::Running | TaskPhase::Asking(..) | TaskPhase::Finished => None,
-            };
-            let context = context_of.context(&inside.work);
-            let seen = TaskInput {
-                work: &inside.work,
-                state,
-                failure: failure.as_deref(),
-                task: handle,
-                context: context.as_deref(),
-                agent,
-                agent_type: self.agent_types.of(agent),
-                phase: self.lookup.settings.phase_of(inside.work.skill.as_deref()),
-                created_at: &iso8601(inside.created.unix_ms),
-                last_updated_at: &iso8601(inside.changed.unix_ms),
-                cancelled: inside.verdict == Some(ClientOverride::Cancelled),
-            };
-            resource_view::task(&seen, MAX_INLINE_BYTES)
-        })
-    }
-
     fn stream_view(&self, handle: &str, entry: &TaskEntry, client: &ClientContext<'_>) -> StreamView {
         let state = self.lookup.client_status(entry, client).state;
         let caller = (!client.caller.is_anonymous()).then(|| client.caller.name().to_owned());
@@ -450,6 +530,19 @@ fn address(agent: &Agent) -> Option<String> {
     })?;
     let uri: Uri = url.parse().ok()?;
     Some(format!("{}://{}{}", uri.scheme_str()?, uri.authority()?, uri.path()))
+}
+
+/// Returns the content of a file: as text if it is UTF-8 and its media type is one of text.
+fn file_content(file: AgentFile, declared: Option<String>, uri: &str) -> EmbeddedResource {
+    let media_type = file.media_type.or(declared).unwrap_or_else(|| "application/octet-stream".to_owned());
+    let name = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_text = name.starts_with("text/") || name.ends_with("json") || name.ends_with("xml");
+    let text = Some(&file.bytes).filter(|_| is_text).and_then(|bytes| std::str::from_utf8(bytes).ok());
+    let content = match text {
+        Some(text) => ResourceContents::Text(text.to_owned()),
+        None => ResourceContents::Blob(STANDARD.encode(&file.bytes)),
+    };
+    EmbeddedResource { uri: uri.to_owned(), media_type: Some(media_type), content }
 }
 
 /// Returns true if a task has a live stream.

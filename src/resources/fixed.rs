@@ -66,7 +66,7 @@ impl StaticResources {
 }
 
 /// Returns the values of the variables with which a template becomes the URI.
-fn values_of(template: &str, uri: &str) -> Option<BTreeMap<String, String>> {
+pub(super) fn values_of(template: &str, uri: &str) -> Option<BTreeMap<String, String>> {
     let mut values = BTreeMap::new();
     let (mut template, mut rest) = (template, uri);
     while let Some((literal, after)) = template.split_once('{') {

@@ -322,7 +322,7 @@ impl MemoryResources {
     /// Returns the name of a namespace in the bank: names and conversations never meet.
     fn stored_namespace(&self, client: &ClientContext<'_>, namespace: &str) -> String {
         match ContextRef::open(&self.sealer, client.caller.name(), namespace) {
-            Some(ContextRef { agent, context }) => format!("c{agent}/{context}"),
+            Some(ContextRef { agent, context }) => conversation_namespace(&agent, Some(&context)),
             None => format!("n{namespace}"),
         }
     }
@@ -354,6 +354,16 @@ impl MemoryResources {
             permissions: ResourcePermissions { write, execute: false },
             schema,
         }
+    }
+}
+
+/// Returns the name of the namespace of a conversation in the bank; without a conversation, that of
+/// the namespace with the name of the agent.
+pub(super) fn conversation_namespace(agent: &str, context: Option<&str>) -> String {
+    let known = context.map(|context| ContextRef { agent: agent.to_owned(), context: context.to_owned() });
+    match known.filter(ContextRef::fits) {
+        Some(ContextRef { agent, context }) => format!("c{agent}/{context}"),
+        None => format!("n{agent}"),
     }
 }
 

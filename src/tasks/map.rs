@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Instant;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::entry::TaskEntry;
 use super::entry_state::EntryState;
@@ -40,6 +40,8 @@ struct TaskMapInner {
     seed: u64,
     next_id: AtomicU64,
     next_sweep: AtomicUsize,
+    /// Receives each owned task when it finishes, if there is a recorder.
+    finished: OnceLock<mpsc::Sender<Arc<TaskEntry>>>,
 }
 
 /// The position of an entry in the map.
@@ -79,6 +81,16 @@ impl ShardSlot {
             map.owners.notify(callers);
         }
     }
+
+    /// Passes the entry to the recorder of finished tasks, if there is one.
+    pub(super) fn tell_finished(&self) {
+        let Some(map) = self.map.upgrade() else { return };
+        let Some(recorder) = map.finished.get() else { return };
+        let entry = map.shard(self.shard).entry(self.id);
+        if let Some(Err(error)) = entry.map(|entry| recorder.try_send(entry)) {
+            tracing::warn!(%error, "failed to record finished task");
+        }
+    }
 }
 
 impl Tasks {
@@ -98,8 +110,17 @@ impl Tasks {
             seed,
             next_id: AtomicU64::new(0),
             next_sweep: AtomicUsize::new(0),
+            finished: OnceLock::new(),
         };
         Self { map: Arc::new(map) }
+    }
+
+    /// Returns the tasks with an owner from now on as they finish, and finished tasks when they get
+    /// an owner. At most `capacity` wait; more are dropped with a warning. `None` if another
+    /// receiver exists.
+    pub fn finished(&self, capacity: usize) -> Option<mpsc::Receiver<Arc<TaskEntry>>> {
+        let (sender, receiver) = mpsc::channel(capacity);
+        self.map.finished.set(sender).ok().map(|()| receiver)
     }
 
     /// Returns the entry of this key, unless it has expired at `now`. Counts as activity.
@@ -451,6 +472,9 @@ impl TaskEntry {
         let own = self.change(|inside| inside.own(caller));
         if let (Some(no_more), Some(home)) = (own, self.home()) {
             home.own(self, caller, no_more.as_deref());
+            if self.visible_state(EntryState::is_finished) {
+                home.tell_finished();
+            }
         }
     }
 
@@ -467,12 +491,14 @@ impl TaskEntry {
     /// Notifies the owners if the streaming flag or the state changed.
     pub(super) fn tell_owners(&self) {
         let Some(home) = self.home() else { return };
-        let owners = {
+        let changed = {
             let mut inside = lock(&self.inside);
-            inside.streaming_changed().then(|| inside.owners.clone())
+            inside.streaming_changed().then(|| (inside.owners.clone(), inside.is_finished()))
         };
-        if let Some(owners) = owners {
-            home.tell(&owners);
+        let Some((owners, is_finished)) = changed else { return };
+        home.tell(&owners);
+        if is_finished && !owners.is_empty() {
+            home.tell_finished();
         }
     }
 }

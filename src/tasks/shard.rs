@@ -146,6 +146,11 @@ impl TaskShard {
         true
     }
 
+    /// Returns the entry of this number, if it lives here.
+    pub(super) fn entry(&self, id: u64) -> Option<Arc<TaskEntry>> {
+        self.residents.get(&id).map(|resident| resident.entry.clone())
+    }
+
     /// Returns true if the entry lives here and has not expired.
     pub(super) fn has(&self, id: u64, now: Instant) -> bool {
         self.residents.get(&id).is_some_and(|resident| !resident.is_expired(now, self.ttl))

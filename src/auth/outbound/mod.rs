@@ -172,7 +172,7 @@ impl TlsIdentity {
     /// # Errors
     ///
     /// The setting that cannot be used, as text with its key.
-    pub(super) fn new(tls: &AgentTls, is_plain: bool) -> Result<Self, String> {
+    pub(crate) fn new(tls: &AgentTls, is_plain: bool) -> Result<Self, String> {
         let authorities = tls.ca.as_ref().map(|pem| certificates("tls.ca", pem)).transpose()?;
         let make = |identity| {
             client_config(authorities.as_deref(), identity)

@@ -8,6 +8,7 @@ mod ejection;
 mod endpoints;
 mod extensions;
 mod fallback;
+pub(crate) mod files;
 mod homes;
 mod http_json;
 mod manifest_secrets;

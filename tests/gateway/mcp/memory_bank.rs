@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::auth::rules::{auth, key_of};
-use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, complaint};
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint};
 use crate::support::payload::v1;
 use crate::support::{Card, McpClient, Reply, in_time};
 
@@ -263,4 +263,76 @@ async fn memory_survives_a_restart() {
     assert_eq!(value["value"], json!({ "deep": [1.50] }));
     let keys = read(&client, "memory://namespace/n/keys").await;
     assert_eq!((&keys["stats"]["total"], &keys["keys"][0]["ttl"]), (&json!(2), &json!(3600)));
+}
+
+#[tokio::test]
+async fn finished_tasks_are_stored() {
+    let folder = TempDir::new().unwrap();
+    let settings = format!(
+        "resources: {{ memory: {{ task_results: true, value_bytes: 4KiB }}, sparc: {{}} }}\n{}\ntasks: {{ data_dir: {} }}\n",
+        auth(&["ann", "ben"]),
+        folder.path().join("data").display()
+    );
+    let scene = Scene::tuned(&settings).await;
+    scene.agent.on_send(|request| {
+        let text = request.text();
+        let mut task = v1::bare_completed(&format!("raw-{text}"), RAW_CONTEXT, &text.repeat(40));
+        if text == "phase" {
+            task["metadata"] = json!({ "sparcPhase": "specification" });
+        }
+        if text == "large" {
+            task["artifacts"][0]["parts"] = json!([{ "text": "x".repeat(10_000) }]);
+        }
+        Reply::events([json!({ "task": task })])
+    });
+    let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
+    let (ann, ben) = (by("ann"), by("ben"));
+    for text in ["phase", "plain", "large"] {
+        let arguments = json!({ "text": text });
+        let result =
+            ann.modern("tools/call", json!({ "name": TOOL, "arguments": arguments })).await.result().await;
+        assert_eq!(result["isError"], false, "{result}");
+    }
+    let list = |client: McpClient| async move {
+        client.modern("resources/list", json!({})).await.result().await["resources"].clone()
+    };
+    let namespace = in_time("the namespace of the conversation", async {
+        loop {
+            let found = list(ann.clone()).await.as_array().unwrap().iter().find_map(|row| {
+                let uri = row["uri"].as_str()?;
+                uri.strip_prefix("memory://namespace/")?.strip_suffix("/keys").map(str::to_owned)
+            });
+            if let Some(namespace) = found {
+                let keys = read(&ann, &format!("memory://namespace/{namespace}/keys")).await;
+                if keys["keys"].as_array().unwrap().len() == 3 {
+                    break namespace;
+                }
+            }
+        }
+    })
+    .await;
+    let keys = read(&ann, &format!("memory://namespace/{namespace}/keys")).await;
+    assert!(!keys.to_string().contains("raw-"), "{keys}");
+    let found = read(&ann, &format!("memory://search/{namespace}?pattern=task:*:specification")).await;
+    assert_eq!(found["results"].as_array().unwrap().len(), 1, "{found}");
+    let key = found["results"][0]["key"].as_str().unwrap();
+    let task = key.strip_prefix("task:").unwrap().strip_suffix(":specification").unwrap();
+    let stored = read(&ann, &format!("memory://data/{namespace}/{key}")).await["value"].clone();
+    assert_eq!((&stored["taskId"], &stored["state"]), (&json!(task), &json!("completed")), "{stored}");
+    assert_eq!(stored["artifacts"][0]["parts"][0]["text"], "phase".repeat(40));
+    let found = read(&ann, &format!("memory://search/{namespace}?pattern=task:*:result")).await;
+    let results = found["results"].as_array().unwrap().clone();
+    assert_eq!(results.len(), 2, "{found}");
+    let mut without_parts = 0;
+    for result in results {
+        let key = result["key"].as_str().unwrap();
+        let stored = read(&ann, &format!("memory://data/{namespace}/{key}")).await["value"].clone();
+        without_parts += usize::from(stored["artifacts"][0]["parts"].is_null());
+    }
+    assert_eq!(without_parts, 1, "a large artifact is named by its URI");
+    assert!(
+        !list(ben.clone()).await.to_string().contains("memory://namespace"),
+        "nothing for another caller"
+    );
+    assert!(is_unknown(&ben, &format!("memory://data/{namespace}/{key}")).await);
 }

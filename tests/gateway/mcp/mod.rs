@@ -12,6 +12,7 @@ mod cross_delivery;
 mod endpoint_limits;
 mod eras;
 pub(crate) mod finding;
+mod http_resources;
 mod ladder;
 mod large_body;
 mod listen;

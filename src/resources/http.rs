@@ -1,0 +1,299 @@
+//! The resources of existing systems (`resources.http`): a JSON endpoint of an HTTP server under URIs
+//! of the operator's choice, read with credentials of the gateway.
+//!
+//! A `{NAME}` in the URI stands for one segment, and `{NAME}` in the URL for its value;
+//! `{caller}` in the URL is the name of the caller. Values are percent-encoded, so that they stay
+//! inside their segment. They are served on the endpoint of all agents, and only read.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, LAST_MODIFIED};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use serde::de::IgnoredAny;
+
+use super::fixed::values_of;
+use super::{
+    ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent, ResourceFacts,
+    ResourcePermissions, ResourceProvider, ResourceRequest, unix_ms,
+};
+use crate::a2a::percent_encoded;
+use crate::access::Authorizer;
+use crate::auth::TlsIdentity;
+use crate::calls::ClientContext;
+use crate::config::HttpResource;
+use crate::fault::Fault;
+use crate::http_edge::Route;
+use crate::limits::Limits;
+use crate::mcp::resources::{CachePolicy, ResourceTemplate};
+use crate::quota::AnswerRoom;
+use crate::transport::{
+    AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, TransportError, Upstream,
+};
+
+/// Name of the caller in the URL of an endpoint.
+const CALLER: &str = "caller";
+/// Families whose resources such an endpoint may serve; those of other schemes are of the last.
+const FAMILIES: [&str; 4] = ["memory", "batchtools", "sparc", "http"];
+
+/// One endpoint, ready to be called.
+struct HttpEndpoint {
+    settings: HttpResource,
+    target: Upstream,
+}
+
+/// Provider of the endpoints of one family.
+pub(crate) struct HttpResources {
+    family: &'static str,
+    endpoints: Vec<HttpEndpoint>,
+    client: HttpClient,
+    limits: Arc<Limits>,
+    authorizer: Arc<Authorizer>,
+}
+
+impl HttpResources {
+    /// Creates the providers of these endpoints, one for each family.
+    ///
+    /// # Errors
+    ///
+    /// The setting with which no request can be sent, as text.
+    pub(crate) fn by_family(
+        endpoints: &[HttpResource],
+        client: &HttpClient,
+        limits: &Arc<Limits>,
+        authorizer: &Arc<Authorizer>,
+    ) -> Result<Vec<Self>, String> {
+        let mut families: BTreeMap<&'static str, Vec<HttpEndpoint>> = BTreeMap::new();
+        for settings in endpoints {
+            let scheme = settings.uri.split_once(':').map(|(scheme, _)| scheme).unwrap_or_default();
+            let [.., other] = FAMILIES;
+            let family = FAMILIES.into_iter().find(|family| *family == scheme).unwrap_or(other);
+            let target =
+                target(settings).map_err(|problem| format!("resources.http: {}: {problem}", settings.uri))?;
+            let endpoint = HttpEndpoint { settings: settings.clone(), target };
+            families.entry(family).or_default().push(endpoint);
+        }
+        let provider = |(family, endpoints)| Self {
+            family,
+            endpoints,
+            client: client.clone(),
+            limits: limits.clone(),
+            authorizer: authorizer.clone(),
+        };
+        Ok(families.into_iter().map(provider).collect())
+    }
+
+    /// Returns the endpoint of a URI, and the values of its variables.
+    fn find(&self, uri: &str) -> Option<(&HttpEndpoint, BTreeMap<String, String>)> {
+        self.endpoints.iter().find_map(|endpoint| Some((endpoint, values_of(&endpoint.settings.uri, uri)?)))
+    }
+
+    async fn fetch(
+        &self,
+        endpoint: &HttpEndpoint,
+        values: BTreeMap<String, String>,
+        request: ResourceRequest<'_>,
+    ) -> Result<Option<ProvidedContent>, Fault> {
+        if values.values().any(|value| leaves_its_segment(value)) {
+            return Ok(None);
+        }
+        let HttpResource { url, headers, max_bytes, .. } = &endpoint.settings;
+        let place = filled_url(url, values, request.client.caller.name());
+        let place: Uri = place.parse().map_err(|_| Fault::no_such_resource(request.uri))?;
+        let mut sent = Request::new(Bytes::new());
+        *sent.method_mut() = Method::GET;
+        *sent.uri_mut() = place.path_and_query().map(|path| path.clone().into()).unwrap_or_default();
+        let shown = sent.headers_mut();
+        shown.insert(ACCEPT, HeaderValue::from_static(JSON));
+        for (name, secret) in headers {
+            if let Ok(mut value) = HeaderValue::from_str(secret.expose()) {
+                value.set_sensitive(true);
+                shown.insert(name.clone(), value);
+            }
+        }
+        let unavailable = |error: &TransportError| {
+            tracing::warn!(uri = endpoint.settings.uri, %error, "failed to read resource from its endpoint");
+            let reason = match error {
+                TransportError::TooLarge { limit } => format!("it has more than {limit} bytes (max_bytes)"),
+                _ => "its endpoint does not respond".to_owned(),
+            };
+            Fault::ResourceUnavailable(reason)
+        };
+        let mut reply =
+            self.client.send(&endpoint.target, sent).await.map_err(|error| unavailable(&error))?;
+        match reply.status() {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND | StatusCode::GONE => return Ok(None),
+            status => {
+                let status = status.as_u16();
+                tracing::warn!(
+                    uri = endpoint.settings.uri,
+                    status,
+                    "failed to read resource from its endpoint"
+                );
+                let reason = format!("its endpoint responds with HTTP {status}");
+                return Err(Fault::ResourceUnavailable(reason));
+            }
+        }
+        let modified_ms = modified_ms(reply.headers()).unwrap_or_else(unix_ms);
+        let is_json = is_json(reply.headers());
+        let permit = self.limits.permit(request.client.quota_owner.as_ref());
+        let mut room = AnswerRoom { limit: *max_bytes, permit };
+        let body = reply.collect_in(&mut room).await.map_err(|error| unavailable(&error))?;
+        let text = String::from_utf8(body.into())
+            .ok()
+            .filter(|text| is_json && serde_json::from_str::<IgnoredAny>(text).is_ok());
+        let Some(text) = text else {
+            tracing::warn!(uri = endpoint.settings.uri, "endpoint of a resource did not answer with JSON");
+            return Err(Fault::ResourceUnavailable("its endpoint does not respond with JSON".to_owned()));
+        };
+        Ok(Some(ProvidedContent::json(request.uri, text, facts(modified_ms))))
+    }
+}
+
+/// Returns the target of an endpoint.
+fn target(settings: &HttpResource) -> Result<Upstream, String> {
+    // The variables are in the path and the query.
+    let base = settings.url.split('{').next().unwrap_or_default();
+    let uri: Uri = base.parse().unwrap_or_default();
+    let mut target = TargetSettings::new(uri, AddressPolicy::Trusted);
+    let is_plain = target.uri.scheme_str() == Some("http");
+    target.tls = TlsIdentity::new(&settings.tls, is_plain)?.tls(true);
+    target.server_name.clone_from(&settings.tls.server_name);
+    let timeout = settings.timeout;
+    target.timeouts = ExchangeTimeouts {
+        connect: timeout.min(target.timeouts.connect),
+        first_byte: timeout,
+        idle: timeout,
+        total: timeout,
+    };
+    Upstream::new(target).map_err(|error| error.to_string())
+}
+
+/// Returns true for a value with a step that servers may resolve, also if it is percent-encoded.
+fn leaves_its_segment(value: &str) -> bool {
+    value.contains(char::is_control) || value.split(['/', '\\']).any(|step| matches!(step, "." | ".."))
+}
+
+/// Returns the URL with the values of its variables, percent-encoded.
+fn filled_url(url: &str, mut values: BTreeMap<String, String>, caller: &str) -> String {
+    values.insert(CALLER.to_owned(), caller.to_owned());
+    let mut pieces = url.split('{');
+    let mut filled = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (name, rest) = piece.split_once('}').unwrap_or_default();
+        let value = values.get(name).map(|value| percent_encoded(value).to_string());
+        filled.push_str(&value.unwrap_or_default());
+        filled.push_str(rest);
+    }
+    filled
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let name = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    name == JSON || name.ends_with("+json")
+}
+
+fn modified_ms(headers: &HeaderMap) -> Option<u64> {
+    let text = headers.get(LAST_MODIFIED)?.to_str().ok()?;
+    let since = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
+}
+
+fn facts(modified_ms: u64) -> ResourceFacts {
+    ResourceFacts {
+        modified_ms,
+        policy: CachePolicy::Dynamic,
+        permissions: ResourcePermissions::default(),
+        schema: "http",
+    }
+}
+
+#[async_trait]
+impl ResourceProvider for HttpResources {
+    fn family(&self) -> &'static str {
+        self.family
+    }
+
+    fn serves(&self, uri: &str) -> bool {
+        self.find(uri).is_some()
+    }
+
+    fn templates(&self) -> Vec<ResourceTemplate> {
+        let settings = self.endpoints.iter().map(|endpoint| &endpoint.settings);
+        let template = |one: &HttpResource| ResourceTemplate {
+            uri_template: Cow::Owned(one.uri.clone()),
+            name: Cow::Owned(one.name.clone()),
+            description: Cow::Owned(one.description.clone().unwrap_or_default()),
+            mime_type: Cow::Borrowed(JSON),
+        };
+        settings.filter(|one| one.is_template()).map(template).collect()
+    }
+
+    fn list(&self, request: ListRequest<'_>) -> Vec<ListedResource> {
+        let client = request.client;
+        let settings = self.endpoints.iter().map(|endpoint| &endpoint.settings);
+        let is_listed = |one: &&HttpResource| {
+            client.route == Route::AllAgents
+                && !one.is_template()
+                && self.authorizer.may_read(&client.caller, None, &one.uri)
+        };
+        let row = |one: &HttpResource| ListedResource {
+            uri: one.uri.clone(),
+            name: one.name.clone(),
+            title: None,
+            description: one.description.clone().unwrap_or_default(),
+            media_type: JSON.to_owned(),
+            facts: facts(unix_ms()),
+        };
+        settings.filter(is_listed).map(row).collect()
+    }
+
+    fn authorize(&self, authorizer: &Authorizer, request: ResourceRequest<'_>) -> Result<(), Fault> {
+        let ResourceRequest { client, uri } = request;
+        if client.route != Route::AllAgents {
+            return Err(Fault::no_such_resource(uri));
+        }
+        authorizer.authorize_resource(client.requester(), None, uri)
+    }
+
+    async fn read(&self, request: ResourceRequest<'_>) -> Result<Option<ProvidedContent>, Fault> {
+        match self.find(request.uri) {
+            Some((endpoint, values)) => self.fetch(endpoint, values, request).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn subscribe<'a>(
+        &'a self,
+        _client: &'a ClientContext<'a>,
+        _uri: &str,
+    ) -> Result<Option<ChangeSource<'a>>, Fault> {
+        Ok(None)
+    }
+
+    async fn complete(&self, request: CompletionRequest<'_>) -> Result<Option<Vec<String>>, Fault> {
+        let is_own = self.endpoints.iter().any(|endpoint| endpoint.settings.uri == request.template);
+        Ok(is_own.then(Vec::new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stay_inside_their_segment() {
+        for (value, expected) in [("..", true), ("a/../b", true), ("a\\..", true), ("a..b/c.d", false)] {
+            assert_eq!(leaves_its_segment(value), expected, "{value}");
+        }
+        let values = BTreeMap::from([("key".to_owned(), "../a/b?c#d".to_owned())]);
+        let url = filled_url("https://bank.example/{caller}/data/{key}?v=1", values, "key:ann & dns:x");
+        assert_eq!(url, "https://bank.example/key%3Aann%20%26%20dns%3Ax/data/..%2Fa%2Fb%3Fc%23d?v=1");
+    }
+}
