@@ -14,7 +14,7 @@ use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
 use crate::config::{self, Pem, Problem, Settings};
 use crate::gateway::Gateway;
 use crate::mcp::tasks::iso8601;
-use crate::tasks::{data_dir, seal_key_file};
+use crate::tasks::data_dir;
 use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 
@@ -113,7 +113,7 @@ fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
     if let Some(dir) = &settings.tasks.data_dir {
         let probed = data_dir::probe(dir).map_err(|problem| problem.to_string());
         let probed = probed.and_then(|()| match settings.seal_keys.is_empty() {
-            true => seal_key_file::probe(dir).map_err(|problem| problem.to_string()),
+            true => data_dir::probe_key(dir).map_err(|problem| problem.to_string()),
             false => Ok(()),
         });
         findings.problems.extend(probed.err().map(|problem| about("tasks.data_dir", problem)));

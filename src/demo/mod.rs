@@ -7,9 +7,7 @@
 //!
 //! Out of scope: authentication, push notifications, `ListTasks`, TLS.
 
-mod http;
-mod message;
-mod rpc;
+mod server;
 mod skills;
 mod task;
 
@@ -96,7 +94,7 @@ async fn serve(socket: TcpStream, agent: Arc<SharedAgent>) {
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "demo agent failed to set TCP_NODELAY");
     }
-    let service = service_fn(move |request| http::answer(Arc::clone(&agent), request));
+    let service = service_fn(move |request| server::answer(Arc::clone(&agent), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_PATIENCE)

@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::message::DemoSkill;
-use super::rpc::DemoError;
+use super::server::DemoError;
+use super::skills::DemoSkill;
 
 /// Tasks remembered; the oldest is dropped first.
 const MAX_TASKS: usize = 1000;

@@ -83,7 +83,7 @@ pub enum GatewayError {
     Seal(#[from] crate::seal::NoKey),
     /// The key in the data directory is not usable.
     #[error("tasks.data_dir: {0}")]
-    Key(#[from] crate::tasks::seal_key_file::KeyFileError),
+    Key(#[from] crate::tasks::data_dir::KeyFileError),
     /// The content of the data directory is not usable.
     #[error("tasks.data_dir: {0}")]
     Store(#[from] StoreProblem),
@@ -567,7 +567,7 @@ fn sealer(settings: &Settings) -> Result<Sealer, GatewayError> {
         return Ok(Sealer::new(settings.seal_keys.iter().map(|key| key.expose().as_bytes()))?);
     }
     if let Some(dir) = &settings.tasks.data_dir {
-        let key = crate::tasks::seal_key_file::seal_key(dir)?;
+        let key = crate::tasks::data_dir::seal_key(dir)?;
         return Ok(Sealer::new([key.expose().as_bytes()])?);
     }
     tracing::warn!(

@@ -3,6 +3,9 @@
 //! A namespace is a name in the bank of the caller, or the handle of a conversation (`contextId`):
 //! then its values belong to that conversation. A handle that is not the caller's is a name like
 //! any other, in the caller's own bank. See also `memory` for the bank itself.
+//!
+//! [`TaskResultRecorder`] writes each finished task into the bank of its owners, under
+//! `task:{taskId}:{phase}` in the namespace of its conversation. Only named callers own tasks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,22 +16,29 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::percent_decode_str;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+use tracing::warn;
 
+use super::a2a::TaskDescription;
 use super::{
-    ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent, ProviderCall,
-    ResourceFacts, ResourcePermissions, ResourceProvider, ResourceRequest, owner_of, unix_ms,
+    AgentTypes, ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent,
+    ProviderCall, ResourceFacts, ResourcePermissions, ResourceProvider, ResourceRequest, owner_of, unix_ms,
 };
 use crate::a2a::percent_encoded;
 use crate::access::Authorizer;
+use crate::auth::Caller;
+use crate::bridge::output::{OutputState, PHASE};
 use crate::bridge::provider_tools::{ProviderTool, read_memory_delete, read_memory_store};
-use crate::calls::ClientContext;
+use crate::calls::{ClientContext, TaskLookup};
 use crate::fault::Fault;
+use crate::http_edge::Route;
 use crate::mcp::content::ContentBlock;
 use crate::mcp::resources::{CachePolicy, ResourceTemplate};
 use crate::mcp::tasks::iso8601;
 use crate::mcp::tools::CallToolResult;
-use crate::memory::{MemoryAddress, MemoryBank, MemoryRow, NewValue, SearchPage, SearchQuery};
+use crate::memory::{MemoryAddress, MemoryBank, MemoryRefusal, MemoryRow, NewValue, SearchPage, SearchQuery};
+use crate::quota::QuotaOwner;
 use crate::seal::{ContextRef, Sealer};
+use crate::tasks::TaskEntry;
 
 const KEYS_TEMPLATE: &str = "memory://namespace/{namespace}/keys{?limit,cursor}";
 const DATA_TEMPLATE: &str = "memory://data/{namespace}/{key}";
@@ -410,6 +420,64 @@ fn search_json(namespace: &str, query: &SearchQuery, found: &SearchPage) -> Valu
 fn add_cursor(value: &mut Value, next: Option<&str>) {
     if let (Value::Object(members), Some(next)) = (value, next) {
         members.insert("nextCursor".to_owned(), cursor(next).into());
+    }
+}
+
+/// Finished tasks that wait until they are recorded.
+const MAX_WAITING_RESULTS: usize = 4096;
+/// Last part of the key of a task without a phase.
+const NO_PHASE: &str = "result";
+
+/// Writes finished tasks into the memory bank. Clones are the same recorder.
+#[derive(Clone)]
+pub(crate) struct TaskResultRecorder {
+    pub(crate) lookup: Arc<TaskLookup>,
+    pub(crate) bank: Arc<MemoryBank>,
+    pub(crate) agent_types: AgentTypes,
+}
+
+impl TaskResultRecorder {
+    /// Records tasks as they finish, until the task map is gone.
+    pub(crate) async fn run(self) {
+        let Some(mut finished) = self.lookup.tasks.finished(MAX_WAITING_RESULTS) else { return };
+        while let Some(entry) = finished.recv().await {
+            self.record(&entry).await;
+        }
+    }
+
+    async fn record(&self, entry: &TaskEntry) {
+        let (is_finished, owners) = entry.visible_state(|inside| {
+            let owners: Vec<String> = inside.owners().map(str::to_owned).collect();
+            (inside.work.state() == OutputState::Finished && inside.work.task_id.is_some(), owners)
+        });
+        let callers = owners.into_iter().map(|name| Caller::hypothetical(&name, Vec::new(), Vec::new()));
+        for caller in callers.filter(|caller| is_finished && !caller.is_anonymous()) {
+            if let Err(refusal) = self.record_for(caller, entry).await {
+                warn!(agent = %entry.agent(), error = %refusal, "failed to record finished task in memory bank");
+            }
+        }
+    }
+
+    async fn record_for(&self, caller: Caller, entry: &TaskEntry) -> Result<(), MemoryRefusal> {
+        let owner = QuotaOwner::Caller(caller.name().into());
+        let client = ClientContext::detached(caller, Route::AllAgents, Some(owner.clone()));
+        let handle = self.lookup.handle_of(entry, &client);
+        let (namespace, phase) = entry.visible_state(|inside| {
+            let rule = || self.lookup.settings.phase_of(inside.work.skill.as_deref()).map(str::to_owned);
+            let phase = inside.work.metadata.text(PHASE).or_else(rule);
+            let context = inside.work.context_id.as_deref();
+            (conversation_namespace(entry.agent(), context), phase)
+        });
+        let key = format!("task:{handle}:{}", phase.as_deref().unwrap_or(NO_PHASE));
+        let most = self.bank.limits().value_bytes;
+        let view = TaskDescription { lookup: &self.lookup, agent_types: &self.agent_types, client: &client };
+        let mut json = view.json(&handle, entry, most);
+        if json.len() > most {
+            // Artifacts are still readable by their URIs.
+            json = view.json(&handle, entry, 0);
+        }
+        let at = MemoryAddress { owner: &owner, namespace: &namespace, key: &key };
+        self.bank.store_soon(at, NewValue { json, ttl_seconds: None }, unix_ms()).await.map(drop)
     }
 }
 

@@ -13,7 +13,6 @@ mod fixed;
 mod http;
 mod memory;
 mod sparc;
-mod task_results;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -47,9 +46,8 @@ use crate::telemetry::access_log::ResourceAccess;
 pub(crate) use a2a::A2aResources;
 pub(crate) use fixed::StaticResources;
 pub(crate) use http::HttpResources;
-pub(crate) use memory::MemoryResources;
+pub(crate) use memory::{MemoryResources, TaskResultRecorder};
 pub(crate) use sparc::SparcResources;
-pub(crate) use task_results::TaskResultRecorder;
 
 /// JSON Schemas of the contents, of which each family names one definition.
 const SCHEMAS: &str = include_str!("../../schemas/resources.v1.json");

@@ -14,7 +14,6 @@ mod entry;
 mod entry_state;
 mod journal;
 mod map;
-pub mod seal_key_file;
 mod shard;
 #[cfg(test)]
 mod simulation;

@@ -9,12 +9,11 @@
 
 mod acceptor;
 mod listener;
-mod reload;
 
 pub(crate) use acceptor::HandshakeThreads;
 pub(crate) use acceptor::TlsAcceptor;
+pub(crate) use listener::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
 pub(crate) use listener::{TlsListener, TlsProblem};
-pub(crate) use reload::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
 
 use rustls::crypto::CryptoProvider;
 

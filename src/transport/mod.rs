@@ -12,7 +12,6 @@ mod connect;
 mod error;
 mod http1;
 mod http2;
-mod pool;
 mod response;
 mod tls_config;
 mod upstream;
@@ -41,14 +40,13 @@ pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
 use connect::NewConnection;
 use http1::Http1Connection;
-use pool::{ConnectionPool, IdleConnection};
+use http2::StreamPermit;
 use response::ConnectionHandle;
-use upstream::{OutboundBody, UpstreamInner};
+use upstream::{ConnectionPool, IdleConnection, OutboundBody, UpstreamInner};
 
 use crate::alarm::after;
 use crate::sync::lock;
 use crate::telemetry::metrics::OutboundMetrics;
-use http2::StreamPermit;
 
 /// The idle time after which a connection may have been closed without this runtime having noticed.
 const STALE_AFTER: Duration = Duration::from_millis(5);
