@@ -1,8 +1,9 @@
 //! The log: its output, its form, and its noise filter.
 //!
 //! Writes to standard error, by a buffer: a reader that does not read delays no request. Events of
-//! Pingora (by the `log` crate) are logged here too; lines with which any port scanner could flood
-//! the log are left out unless the filter names Pingora.
+//! Pingora (by the `log` crate) are logged here too: its reports of a normal course at level `debug`,
+//! although it has them at `info`; lines with which any port scanner could flood the log not at
+//! all. A filter that names Pingora decides for itself.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -82,13 +83,19 @@ pub(crate) enum LogProblem {
 ///
 /// [`LogProblem`]; after [`LogProblem::AlreadyRunning`] the existing log remains.
 pub(crate) fn init(settings: &LogSettings) -> Result<(), LogProblem> {
-    let ansi = std::io::stderr().is_terminal();
+    let ansi = takes_colour(&std::io::stderr());
     let buffer = LogBuffer::start(std::io::stderr())?;
     subscriber(settings, buffer.clone(), ansi)?
         .try_init()
         .map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
     BUFFER.get_or_init(|| buffer);
     Ok(())
+}
+
+/// Returns true if an output shows colours: it is a terminal, and `NO_COLOR` is not set
+/// (<https://no-color.org>).
+pub(crate) fn takes_colour(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes the lines that are still in the buffer. To be called before the process ends.
@@ -113,7 +120,8 @@ where
     let levels = EnvFilter::builder()
         .parse(&filter)
         .map_err(|error| LogProblem::Filter { filter: filter.clone(), problem: error.to_string() })?;
-    let quiet = NoiseFilter { on: !filter.contains("pingora") };
+    let on = !filter.contains("pingora");
+    let quiet = NoiseFilter { on, hides_reports: on && !allows_debug(&filter) };
     let base = Registry::default().with(levels).with(quiet);
     let escape = match settings.format {
         LogFormat::Text => EscapeStyle::Text,
@@ -128,9 +136,17 @@ where
     })
 }
 
+/// Returns true if a filter lets events of level `debug` pass for every target.
+fn allows_debug(filter: &str) -> bool {
+    let levels = filter.split(',').filter_map(|directive| directive.trim().parse::<Level>().ok());
+    levels.max().is_some_and(|level| level >= Level::DEBUG)
+}
+
 /// Drops events that are noise.
 struct NoiseFilter {
     on: bool,
+    /// True if reports of Pingora at level `info` are dropped as well.
+    hides_reports: bool,
 }
 
 impl<S: Subscriber> Layer<S> for NoiseFilter {
@@ -147,7 +163,8 @@ impl<S: Subscriber> Layer<S> for NoiseFilter {
         }
         let mut sniff = FieldVisitor::default();
         event.record(&mut sniff);
-        !(sniff.from_pingora && sniff.is_noise)
+        let is_report = self.hides_reports && *event.metadata().level() == Level::INFO;
+        !(sniff.from_pingora && (sniff.is_noise || is_report))
     }
 }
 
@@ -217,6 +234,26 @@ pub(crate) mod tests {
         let text = written(false, "info", pingora_speaks);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains("Accept() failed") && text.contains("somebody else"), "{text}");
+    }
+
+    #[test]
+    fn pingora_reports_are_at_debug() {
+        let reports = || {
+            let target = "pingora_core::server";
+            tracing::info!(target: "log", { log.target = target }, "Server starting");
+            tracing::warn!(target: "log", { log.target = target }, "no workers");
+        };
+        for (filter, lines) in [
+            ("info", 1),
+            ("info,access=debug", 1),
+            ("warn,mcp_a2a_gateway=info", 1),
+            ("debug", 2),
+            ("access=off,debug", 2),
+            ("info,pingora_core=info", 2),
+            ("error", 0),
+        ] {
+            assert_eq!(written(true, filter, reports).lines().count(), lines, "{filter}");
+        }
     }
 
     #[test]
