@@ -10,7 +10,7 @@ mod explain;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,7 +21,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::config::certificate::CertificateSummary;
-use crate::config::{self, LogFormat, Settings};
+use crate::config::{self, Listener, LogFormat, Settings};
+use crate::gateway::{AgentSummary, AwaitedAgent, Gateway};
 use crate::server::prepare;
 use crate::telemetry::log;
 use crate::telemetry::visible::{EscapeStyle, visible};
@@ -160,15 +161,52 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
         })
         .chain(settings.admin.iter().map(|admin| format!("admin on http://{}", admin.address)))
         .collect();
+    let endpoints = endpoints(&settings);
     match prepare(settings, upgrade) {
         Ok(ready) => {
             lines.iter().for_each(|line| print_line(line));
+            let gateway = ready.gateway.clone();
+            std::thread::spawn(move || log_start(&gateway, &endpoints));
             ready.run()
         }
         Err(problem) => {
             print_error(&format!("{}: {problem}", path.display()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The longest wait of the start line for the first card of each agent.
+const START_LINE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval at which the start line checks for cards.
+const START_LINE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Returns the URLs that clients and operators use.
+fn endpoints(settings: &Settings) -> String {
+    let of_listener = |listener: &Listener| {
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        let paths = [("mcp", listener.serve.mcp), ("a2a", listener.serve.a2a), ("push", listener.serve.push)];
+        let address = listener.address;
+        let served = paths.into_iter().filter(|(_, is_served)| *is_served);
+        served.map(|(path, _)| format!("{scheme}://{address}/{path}")).collect::<Vec<_>>()
+    };
+    let admin = settings.admin.iter().map(|admin| format!("http://{}", admin.address));
+    settings.listeners.iter().flat_map(of_listener).chain(admin).collect::<Vec<_>>().join(" ")
+}
+
+/// Logs the end of the start, once the card of each agent was fetched or tried, or after
+/// [`START_LINE_TIMEOUT`].
+fn log_start(gateway: &Gateway, endpoints: &str) {
+    let until = Instant::now() + START_LINE_TIMEOUT;
+    while !gateway.is_ready() && Instant::now() < until {
+        std::thread::sleep(START_LINE_POLL_INTERVAL);
+    }
+    let AgentSummary { agents_ready, tools, awaited } = gateway.agent_summary();
+    if awaited.is_empty() {
+        tracing::info!(agents_ready, tools, endpoints, "gateway started");
+    } else {
+        let awaited = awaited.iter().map(AwaitedAgent::place).collect::<Vec<_>>().join(", ");
+        tracing::info!(agents_ready, tools, awaited, endpoints, "gateway started, agents are awaited");
     }
 }
 

@@ -245,6 +245,27 @@ pub enum CardSource {
     File(PathBuf),
 }
 
+impl CardSource {
+    /// Returns the URL or the path for operators. The query of a URL is left out, and its user:
+    /// they may be secrets.
+    pub(crate) fn without_secrets(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Url(url) => {
+                let url = url.split(['?', '#']).next().unwrap_or_default();
+                match url.split_once("://") {
+                    Some((scheme, rest)) => {
+                        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                        let host = authority.rsplit('@').next().unwrap_or_default();
+                        format!("{scheme}://{host}{path}")
+                    }
+                    None => url.to_owned(),
+                }
+            }
+        }
+    }
+}
+
 section! {
     /// Trust in an agent, and the gateway's certificate for it.
     #[derive(Debug, Clone)]

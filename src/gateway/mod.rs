@@ -89,6 +89,41 @@ pub enum GatewayError {
     Store(#[from] StoreProblem),
 }
 
+/// The agents of a gateway, for its operator.
+#[derive(Debug)]
+pub(crate) struct AgentSummary {
+    /// The number of agents with a usable card.
+    pub(crate) agents_ready: usize,
+    /// The number of tools of these agents.
+    pub(crate) tools: usize,
+    /// The agents without a usable card.
+    pub(crate) awaited: Vec<AwaitedAgent>,
+}
+
+/// An agent without a usable card.
+#[derive(Debug)]
+pub(crate) struct AwaitedAgent {
+    /// The name of the agent.
+    name: String,
+    /// The location of its card.
+    card: String,
+    /// The error of the last fetch, if there was one.
+    problem: Option<String>,
+}
+
+impl AwaitedAgent {
+    /// Returns the name and the location of the card.
+    pub(crate) fn place(&self) -> String {
+        format!("{} {}", self.name, self.card)
+    }
+
+    /// Returns the same with the reason for which there is no card.
+    pub(crate) fn with_problem(&self) -> String {
+        let problem = self.problem.as_deref().unwrap_or("no answer yet");
+        format!("{}: {problem}", self.place())
+    }
+}
+
 /// Gateway between MCP clients and A2A agents, for any Pingora proxy. Clones share all state.
 #[derive(Clone)]
 pub struct Gateway {
@@ -509,6 +544,24 @@ impl Gateway {
         let drain = &self.dispatcher.drain;
         let is_open = !drain.has_begun() || drain.hands_over();
         is_open && is_fetched && catalogue.is_current()
+    }
+
+    /// Returns the number of usable agents and tools, and the agents that are awaited.
+    pub(crate) fn agent_summary(&self) -> AgentSummary {
+        let Discovery { directory, catalogue, .. } = &*self.dispatcher.discovery;
+        let awaited = directory.agents().iter().filter(|agent| agent.known().is_none());
+        let awaited: Vec<AwaitedAgent> = awaited
+            .map(|agent| AwaitedAgent {
+                name: agent.settings.name.clone(),
+                card: agent.settings.card.without_secrets(),
+                problem: agent.problem(),
+            })
+            .collect();
+        AgentSummary {
+            agents_ready: directory.agents().len().saturating_sub(awaited.len()),
+            tools: catalogue.load().all().of_agents().count(),
+            awaited,
+        }
     }
 
     /// Returns the configuration keys of functions that fail at present, although requests are
