@@ -5,16 +5,18 @@
 mod agents;
 mod check;
 mod demo;
-mod explain;
 
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use clap::{Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use clap_mangen::Man;
 use rand::RngCore;
 use rand::rngs::OsRng;
 use serde_json::json;
@@ -51,23 +53,21 @@ enum Command {
     },
     /// Run the gateway.
     Serve {
-        /// The configuration file (YAML or JSON).
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigArgument,
         /// Take over the sockets of a running gateway, which hands them over on SIGQUIT.
         #[arg(long)]
         upgrade: bool,
     },
     /// Read a configuration and everything that it names, and report every problem.
     Check {
-        /// The configuration file (YAML or JSON).
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigArgument,
         /// Report in JSON.
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        question: explain::AccessQuery,
+        question: check::AccessQuery,
     },
     /// Make an API key, and the hash of it for `auth.api_keys`.
     Key {
@@ -77,9 +77,8 @@ enum Command {
     },
     /// Fetch the card of each agent and show its tools, endpoints and problems.
     Agents {
-        /// The configuration file (YAML or JSON).
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigArgument,
         /// Show it in JSON.
         #[arg(long)]
         json: bool,
@@ -90,6 +89,81 @@ enum Command {
         #[arg(long)]
         manifest: bool,
     },
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual in roff, for man(1).
+    Man {
+        /// Write one page for each command to this folder instead.
+        #[arg(long, value_name = "DIR")]
+        output: Option<PathBuf>,
+    },
+}
+
+/// The environment variable that names the configuration file.
+const CONFIG_VARIABLE: &str = "MCP_A2A_GATEWAY_CONFIG";
+/// The configuration files that are looked for, in this order.
+const CONFIG_FILES: [&str; 2] = ["./gateway.yaml", "/etc/mcp-a2a-gateway/gateway.yaml"];
+
+/// The option that names the configuration file.
+#[derive(Debug, Args)]
+struct ConfigArgument {
+    /// The configuration file (YAML or JSON). Without it: the file that MCP_A2A_GATEWAY_CONFIG
+    /// names, ./gateway.yaml, or /etc/mcp-a2a-gateway/gateway.yaml.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// The configuration file of a command.
+struct ConfigPath {
+    path: PathBuf,
+    /// True if the command line names it.
+    is_named: bool,
+}
+
+impl ConfigArgument {
+    /// Finds the configuration file.
+    ///
+    /// # Errors
+    ///
+    /// The places that were searched, if none of them has a file.
+    fn find(&self) -> Result<ConfigPath, String> {
+        if let Some(path) = &self.config {
+            return Ok(ConfigPath { path: path.clone(), is_named: true });
+        }
+        let of_environment = std::env::var_os(CONFIG_VARIABLE).filter(|value| !value.is_empty());
+        find_config(of_environment, &CONFIG_FILES.map(Path::new))
+    }
+
+    /// Finds the configuration file and prints its path, unless the command line names it; or
+    /// prints that there is none.
+    fn locate(&self) -> Result<PathBuf, ExitCode> {
+        let found = self.find().map_err(|problem| {
+            print_error(&problem);
+            ExitCode::FAILURE
+        })?;
+        if !found.is_named {
+            print_error(&format!("configuration: {}", found.path.display()));
+        }
+        Ok(found.path)
+    }
+}
+
+/// Returns the file that the environment names, or else the first of `files` that exists.
+fn find_config(of_environment: Option<OsString>, files: &[&Path]) -> Result<ConfigPath, String> {
+    if let Some(path) = of_environment {
+        return Ok(ConfigPath { path: path.into(), is_named: false });
+    }
+    if let Some(path) = files.iter().find(|path| path.exists()) {
+        return Ok(ConfigPath { path: path.to_path_buf(), is_named: false });
+    }
+    let searched: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    Err(format!(
+        "no configuration file: {CONFIG_VARIABLE} is not set, and {} do not exist. Name a file with --config",
+        searched.join(" and ")
+    ))
 }
 
 /// Runs the command of the command line.
@@ -104,16 +178,71 @@ fn run_command(command: Command) -> ExitCode {
     match command {
         Command::Demo { agent_only: true, agent_port, .. } => demo::run_agent(agent_port),
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
-        Command::Serve { config, upgrade } => serve(&config, upgrade),
-        Command::Check { config, json, question } => check::run(&config, json, &question),
+        Command::Serve { config, upgrade } => with_config(&config, |path| serve(path, upgrade)),
+        Command::Check { config, json, question } => {
+            with_config(&config, |path| check::run(path, json, &question))
+        }
         Command::Key { json } => make_key(json),
-        Command::Agents { config, json } => agents::run(&config, json),
+        Command::Agents { config, json } => with_config(&config, |path| agents::run(path, json)),
         Command::Schema { manifest } => {
             let schema = if manifest { config::manifest_schema().to_owned() } else { config::schema() };
             print_line(schema.trim_end());
             ExitCode::SUCCESS
         }
+        Command::Completions { shell } => print_completions(shell),
+        Command::Man { output } => print_manual(output.as_deref()),
     }
+}
+
+fn with_config(config: &ConfigArgument, command: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
+    match config.locate() {
+        Ok(path) => command(&path),
+        Err(code) => code,
+    }
+}
+
+/// The name of the binary in completions and in the manual.
+const BINARY: &str = env!("CARGO_PKG_NAME");
+
+fn print_completions(shell: Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), BINARY, &mut script);
+    print_bytes(&script)
+}
+
+/// Prints the manual of the whole command: its own page, followed by one for each subcommand.
+fn print_manual(output: Option<&Path>) -> ExitCode {
+    if let Some(folder) = output {
+        let written = std::fs::create_dir_all(folder);
+        return match written.and_then(|()| clap_mangen::generate_to(Cli::command(), folder)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&format!("{}: {error}", folder.display())),
+        };
+    }
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    let subcommands = command.get_subcommands().cloned();
+    let rendered = std::iter::once(command.clone())
+        .chain(subcommands)
+        .try_for_each(|command| Man::new(command).render(&mut pages));
+    match rendered {
+        Ok(()) => print_bytes(&pages),
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+fn failed(line: &str) -> ExitCode {
+    print_error(line);
+    ExitCode::FAILURE
+}
+
+/// Prints bytes to stdout. A closed stdout is not an error.
+fn print_bytes(bytes: &[u8]) -> ExitCode {
+    if std::io::stdout().write_all(bytes).is_err() {
+        tracing::trace!("stdout closed");
+    }
+    ExitCode::SUCCESS
 }
 
 /// Prints a line to stdout. A closed stdout is not an error.
@@ -131,7 +260,7 @@ fn print_error(line: &str) {
 }
 
 /// Reads the configuration, or prints every problem with it.
-fn load(path: &std::path::Path) -> Result<Settings, ExitCode> {
+fn load(path: &Path) -> Result<Settings, ExitCode> {
     config::load(path).map_err(|problems| {
         print_error(&problems.to_string());
         ExitCode::FAILURE
@@ -143,7 +272,7 @@ fn done(line: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
+fn serve(path: &Path, upgrade: bool) -> ExitCode {
     let settings = match load(path) {
         Ok(settings) => settings,
         Err(code) => return code,
@@ -212,7 +341,7 @@ fn log_start(gateway: &Gateway, endpoints: &str) {
 
 /// Logs the client certificates for agents. One of a manifest that is not valid now ends the
 /// start, as the manifest demands; another is only warned of, since other agents can be called.
-fn judge_client_certificates(path: &std::path::Path, settings: &Settings) -> Result<(), ExitCode> {
+fn judge_client_certificates(path: &Path, settings: &Settings) -> Result<(), ExitCode> {
     let findings = check::dates(settings, SystemTime::now());
     for certificate in &findings.certificates {
         let [not_before, not_after] = certificate.dates();
