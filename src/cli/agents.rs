@@ -2,15 +2,19 @@
 //!
 //! See also the module `agents` at the root, which fetches and parses cards.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde::Serialize;
+use tokio::task::JoinSet;
 
-use super::{load, print_error, print_line};
+use super::{failed, load, print_error, print_line};
 use crate::a2a::AgentCard;
 use crate::agents::{Agent, DeclaredExtension, Directory};
 use crate::gateway::tools_of;
+use crate::telemetry::log::takes_colour;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::install_provider;
@@ -43,6 +47,9 @@ struct AgentFindings {
     endpoints: Vec<EndpointRow>,
 }
 
+/// The number of agents that are contacted at once.
+const MAX_CONCURRENT_AGENTS: usize = 32;
+
 pub(super) fn run(path: &Path, json: bool) -> ExitCode {
     install_provider();
     let settings = match load(path) {
@@ -54,15 +61,24 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
         let client = HttpClient::new(ClientLimits::default());
         Directory::new(&settings, client, &metrics).map_err(|problem| problem.to_string())
     });
-    let rows = match (runtime, directory) {
-        (Ok(runtime), Ok(directory)) => runtime.block_on(look(&directory)),
+    let (runtime, directory) = match (runtime, directory) {
+        (Ok(runtime), Ok(directory)) => (runtime, Arc::new(directory)),
         (Err(error), _) => return failed(&error.to_string()),
         (_, Err(problem)) => return failed(&format!("{}: {problem}", path.display())),
     };
+    let table = AgentTable::new(&directory);
+    if !json {
+        print_visible(&table.head());
+    }
+    let rows = runtime.block_on(collect(&directory, |row| {
+        if !json {
+            table.print(row);
+        }
+    }));
     if json {
         print_line(&visible(&serde_json::to_string_pretty(&rows).unwrap_or_default(), EscapeStyle::Json));
     } else {
-        table(&rows).iter().for_each(|line| print_line(&visible(line, EscapeStyle::Text)));
+        print_summary(&rows, &directory);
     }
     match rows.iter().all(|row| row.problems.is_empty()) {
         true => ExitCode::SUCCESS,
@@ -70,25 +86,48 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
     }
 }
 
-fn failed(line: &str) -> ExitCode {
-    print_error(line);
-    ExitCode::FAILURE
+/// Prints a line that may quote cards.
+fn print_visible(line: &str) {
+    print_line(&visible(line, EscapeStyle::Text));
 }
 
-async fn look(directory: &Directory) -> Vec<AgentRow> {
-    let mut found = Vec::new();
-    for agent in directory.agents() {
-        let card = directory.refresh_once(agent).await.err().map(|problem| problem.to_string());
-        let endpoints = directory.check_once(agent).await;
-        let gone =
-            endpoints.iter().filter(|(_, up)| !up).map(|(url, _)| format!("endpoint {url} is not there"));
-        found.push(AgentFindings {
-            problems: card.into_iter().chain(agent.token_problem().await).chain(gone).collect(),
-            endpoints: endpoints.into_iter().map(|(url, up)| EndpointRow { url, up }).collect(),
-        });
+/// Contacts all agents at once, passes each row on when it is complete, and returns the rows in the
+/// order of the agents.
+async fn collect(directory: &Arc<Directory>, mut print: impl FnMut(&AgentRow)) -> Vec<AgentRow> {
+    let mut waiting = directory.agents().iter().cloned().enumerate();
+    let mut contacted = JoinSet::new();
+    let mut rows = Vec::new();
+    loop {
+        while contacted.len() < MAX_CONCURRENT_AGENTS
+            && let Some((place, agent)) = waiting.next()
+        {
+            let directory = directory.clone();
+            contacted.spawn(async move {
+                let found = contact(&directory, &agent).await;
+                (place, row(&directory, &agent, found))
+            });
+        }
+        match contacted.join_next().await {
+            Some(Ok((place, row))) => {
+                print(&row);
+                rows.push((place, row));
+            }
+            Some(Err(error)) => print_error(&error.to_string()),
+            None => break,
+        }
     }
-    let agents = directory.agents().iter().zip(found);
-    agents.map(|(agent, found)| row(directory, agent, found)).collect()
+    rows.sort_by_key(|(place, _)| *place);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+async fn contact(directory: &Directory, agent: &Arc<Agent>) -> AgentFindings {
+    let card = directory.refresh_once(agent).await.err().map(|problem| problem.to_string());
+    let endpoints = directory.check_once(agent).await;
+    let gone = endpoints.iter().filter(|(_, up)| !up).map(|(url, _)| format!("endpoint {url} is not there"));
+    AgentFindings {
+        problems: card.into_iter().chain(agent.token_problem().await).chain(gone).collect(),
+        endpoints: endpoints.into_iter().map(|(url, up)| EndpointRow { url, up }).collect(),
+    }
 }
 
 fn row(directory: &Directory, agent: &Agent, found: AgentFindings) -> AgentRow {
@@ -134,52 +173,89 @@ fn signed(card: &AgentCard) -> String {
     }
 }
 
-fn table(rows: &[AgentRow]) -> Vec<String> {
-    let head = [
-        "AGENT",
-        "A2A",
-        "BINDING",
-        "STREAMS",
-        "SKILL → TOOL",
-        "ENDPOINTS",
-        "AUTH",
-        "EXTENSIONS",
-        "SIGNED",
-        "PROBLEMS",
-    ];
-    let head = head.map(str::to_owned);
-    let mut cells = vec![head];
-    for row in rows {
-        let streams = if row.streaming { "yes" } else { "no" };
-        let tools = row.tools.iter().map(|(skill, tool)| format!("{skill} → {tool}")).collect::<Vec<_>>();
-        cells.push([
-            row.agent.clone(),
-            row.protocol.clone(),
-            row.binding.to_owned(),
-            streams.to_owned(),
-            tools.join(", "),
-            match row.endpoints.as_slice() {
-                [] => "-".to_owned(),
-                all => format!("{} of {}", all.iter().filter(|each| each.up).count(), all.len()),
-            },
-            row.auth.join(", "),
-            row.extensions.join(", "),
-            row.signed.clone(),
-            row.problems.join("; "),
-        ]);
-    }
-    let mut widths = [0; 10];
-    for row in &cells {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
+/// The text form of the rows. The widths are known before the first card is there, so that a row is
+/// printed as soon as its agent has answered.
+struct AgentTable {
+    name_width: usize,
+    card_width: usize,
+    /// The locations of the cards, by the names of the agents.
+    cards: HashMap<String, String>,
+}
+
+impl AgentTable {
+    fn new(directory: &Directory) -> Self {
+        let location =
+            |agent: &Arc<Agent>| (agent.settings.name.clone(), agent.settings.card.without_secrets());
+        let cards: HashMap<String, String> = directory.agents().iter().map(location).collect();
+        let width = |texts: &mut dyn Iterator<Item = &String>, least: usize| {
+            texts.map(|text| text.chars().count()).fold(least, usize::max)
+        };
+        Self {
+            name_width: width(&mut cards.keys(), "AGENT".len()),
+            card_width: width(&mut cards.values(), "CARD".len()),
+            cards,
         }
     }
-    let line = |row: &[String; 10]| {
-        let padded = row.iter().zip(widths).map(|(cell, width)| {
-            let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
-            format!("{cell}{gap}")
-        });
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+
+    fn head(&self) -> String {
+        self.line(["AGENT", "A2A", "BINDING", "STREAMS", "ENDPOINTS", "SIGNED", "CARD", "SKILL → TOOL"])
+    }
+
+    fn line(&self, cells: [&str; 8]) -> String {
+        let [agent, version, binding, streams, endpoints, signed, card, tools] = cells;
+        let (names, cards) = (self.name_width, self.card_width);
+        let line = format!(
+            "{agent:names$}  {version:3}  {binding:9}  {streams:7}  {endpoints:9}  {signed:12}  {card:cards$}  {tools}"
+        );
+        line.trim_end().to_owned()
+    }
+
+    /// Prints a row, and below it the parts of the card that have no column.
+    fn print(&self, row: &AgentRow) {
+        let tools: Vec<String> = row.tools.iter().map(|(skill, tool)| format!("{skill} → {tool}")).collect();
+        let endpoints = match row.endpoints.as_slice() {
+            [] => "-".to_owned(),
+            all => format!("{} of {}", all.iter().filter(|each| each.up).count(), all.len()),
+        };
+        let card = self.cards.get(&row.agent).map_or("-", String::as_str);
+        let streams = if row.streaming { "yes" } else { "no" };
+        let cells = [
+            row.agent.as_str(),
+            &row.protocol,
+            row.binding,
+            streams,
+            &endpoints,
+            &row.signed,
+            card,
+            &tools.join(", "),
+        ];
+        let line = visible(&self.line(cells), EscapeStyle::Text).into_owned();
+        print_line(&if row.problems.is_empty() { line } else { emphasized(&line) });
+        for (name, values) in [("auth", &row.auth), ("extensions", &row.extensions)] {
+            if !values.is_empty() {
+                print_visible(&format!("  {name}: {}", values.join(", ")));
+            }
+        }
+    }
+}
+
+/// Returns the line in red for a terminal that takes colours.
+fn emphasized(line: &str) -> String {
+    if takes_colour(&std::io::stdout()) { format!("\x1b[31m{line}\x1b[0m") } else { line.to_owned() }
+}
+
+/// Prints the problems, and then the count of agents and tools.
+fn print_summary(rows: &[AgentRow], directory: &Directory) {
+    let location = |row: &AgentRow| {
+        directory.find(&row.agent).map(|agent| agent.settings.card.without_secrets()).unwrap_or_default()
     };
-    cells.iter().map(line).collect()
+    for row in rows.iter().filter(|row| !row.problems.is_empty()) {
+        let head = format!("\n{} ({}):", row.agent, location(row));
+        print_line(&emphasized(&visible(&head, EscapeStyle::Text)));
+        row.problems.iter().for_each(|problem| print_visible(&format!("  {problem}")));
+    }
+    let troubled = rows.iter().filter(|row| !row.problems.is_empty()).count();
+    let tools: usize = rows.iter().map(|row| row.tools.len()).sum();
+    let (agents, good) = (rows.len(), rows.len().saturating_sub(troubled));
+    print_line(&format!("\n{good} of {agents} agents without problems, {tools} tools"));
 }

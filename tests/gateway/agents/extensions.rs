@@ -66,7 +66,7 @@ async fn active_extension_is_in_version_header() {
             ])
         );
         let (row, is_content) = row(&scene, &active(&[TRACE])).await;
-        assert!(is_content && row.contains(&format!("{TRACE} (active), {MONEY} ")), "{row}");
+        assert!(is_content && row.contains(&format!("{TRACE} (active), {MONEY}\n")), "{row}");
     }
 }
 
