@@ -5,6 +5,7 @@
 mod agents;
 mod check;
 mod demo;
+mod init;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -51,6 +52,8 @@ enum Command {
         #[arg(long)]
         agent_port: Option<u16>,
     },
+    /// Fetch the cards of agents and write a commented configuration for them.
+    Init(init::InitArguments),
     /// Run the gateway.
     Serve {
         #[command(flatten)]
@@ -161,7 +164,8 @@ fn find_config(of_environment: Option<OsString>, files: &[&Path]) -> Result<Conf
     }
     let searched: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     Err(format!(
-        "no configuration file: {CONFIG_VARIABLE} is not set, and {} do not exist. Name a file with --config",
+        "no configuration file: {CONFIG_VARIABLE} is not set, and {} do not exist. Name a file with --config, or write \
+         one from the card of an agent: mcp-a2a-gateway init URL",
         searched.join(" and ")
     ))
 }
@@ -178,6 +182,7 @@ fn run_command(command: Command) -> ExitCode {
     match command {
         Command::Demo { agent_only: true, agent_port, .. } => demo::run_agent(agent_port),
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
+        Command::Init(arguments) => init::run(&arguments),
         Command::Serve { config, upgrade } => with_config(&config, |path| serve(path, upgrade)),
         Command::Check { config, json, question } => {
             with_config(&config, |path| check::run(path, json, &question))
@@ -203,6 +208,12 @@ fn with_config(config: &ConfigArgument, command: impl FnOnce(&Path) -> ExitCode)
 
 /// The name of the binary in completions and in the manual.
 const BINARY: &str = env!("CARGO_PKG_NAME");
+
+/// Returns the program as it was called, for commands to paste.
+fn program() -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
+    std::env::args().next().filter(|name| name.chars().all(is_plain)).unwrap_or_else(|| BINARY.to_owned())
+}
 
 fn print_completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();

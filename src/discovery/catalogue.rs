@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
 
+use crate::a2a::AgentCard;
 use crate::agents::Directory;
 use crate::bridge::catalogue::{BuiltinTool, Catalogue, CatalogueView, SkillPlan, ToolPlan};
 use crate::bridge::search::tool as find_agent;
@@ -139,6 +140,13 @@ fn task_support(task: TaskMode) -> TaskSupport {
         TaskMode::Required => TaskSupport::Required,
         TaskMode::Never => TaskSupport::Never,
     }
+}
+
+/// Returns the skills of a card and their tools, for agents that have no directory yet: all of them
+/// together, since names of tools are unique.
+pub(crate) fn tools_of_cards(agents: &[(Agent, Arc<AgentCard>)]) -> Catalogue {
+    let planned: Vec<_> = agents.iter().map(|(agent, card)| (tool_plan(agent), card.clone())).collect();
+    Catalogue::build(&planned, &[])
 }
 
 /// Returns the skills of an agent and their tools on `/mcp`, for the `agents` command.

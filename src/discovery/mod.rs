@@ -23,7 +23,7 @@ use crate::limits::Limits;
 use crate::seal::Sealer;
 
 pub use catalogue::tools_of;
-pub(crate) use catalogue::{LiveCatalogue, view};
+pub(crate) use catalogue::{LiveCatalogue, tools_of_cards, view};
 
 /// Method in the rules for a message to an agent through the A2A server, with any skill.
 const SEND_MESSAGE: &str = "SendMessage";

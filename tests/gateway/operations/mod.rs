@@ -8,6 +8,7 @@ pub(crate) mod documents;
 mod drain;
 mod embedded;
 mod handover;
+mod init;
 mod log_text;
 mod log_unread;
 mod manual;
