@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{print_error, print_line, start_log};
+use super::{failed, print_error, print_line, program, start_log};
 use crate::config::{Admin, Agent, Listener, Settings};
 use crate::demo::DemoAgent;
 use crate::gateway::Gateway;
@@ -30,7 +30,7 @@ pub(super) fn run_agent(port: Option<u16>) -> ExitCode {
     };
     print_line(&format!("A2A agent      {}", agent.card));
     print_line("\nIn another terminal, a gateway in front of it:\n");
-    print_line("mcp-a2a-gateway serve --config examples/weather.yaml");
+    print_line(&format!("{} serve --config examples/weather.yaml", program()));
     print_line("\nCtrl-C ends the agent.");
     if agent.thread.join().is_err() {
         return failed("the demo agent ended");
@@ -69,11 +69,6 @@ pub(super) fn run(port: Option<u16>, agent_port: Option<u16>) -> ExitCode {
     }
 }
 
-fn failed(line: &str) -> ExitCode {
-    print_error(line);
-    ExitCode::FAILURE
-}
-
 /// An agent that runs on a thread of its own.
 struct RunningAgent {
     /// The URL of its card.
@@ -107,7 +102,7 @@ fn start_agent(port: u16) -> std::io::Result<RunningAgent> {
 }
 
 /// Returns the requested address; else the usual one, or any if that is taken.
-fn free(port: Option<u16>) -> std::io::Result<SocketAddr> {
+pub(super) fn free(port: Option<u16>) -> std::io::Result<SocketAddr> {
     let at = |port| {
         TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
             .and_then(|socket| socket.local_addr())
@@ -145,5 +140,12 @@ fn announce(gateway: &Gateway, address: SocketAddr, admin: Option<SocketAddr>, c
     print_line(&call("demo_echo", "Hello, agent", ""));
     print_line("\nand this to watch a task that takes several seconds:\n");
     print_line(&call("demo_countdown", "5", stream));
+    let program = program();
+    print_line(
+        "\nTry next, in another terminal: live progress; a question; a configuration for your own agent:\n",
+    );
+    print_line(&format!("{program} call demo_countdown --text 5 --url {url}"));
+    print_line(&format!("{program} call demo_ask --text tea --url {url}"));
+    print_line(&format!("{program} init URL"));
     print_line("\nCtrl-C ends the demo.");
 }

@@ -3,9 +3,12 @@
 //! Out of scope: the implementation of the commands (see `server`, `config`).
 
 mod agents;
+mod call;
 mod check;
+mod client;
 mod demo;
 mod init;
+mod questions;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -86,6 +89,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Call a tool, follow its work, and answer the questions that its agent asks.
+    Call(Box<call::CallArguments>),
     /// Print the JSON Schema of the configuration.
     Schema {
         /// Print that of ARDF manifests (`subagent@v0.1`) instead.
@@ -189,6 +194,7 @@ fn run_command(command: Command) -> ExitCode {
         }
         Command::Key { json } => make_key(json),
         Command::Agents { config, json } => with_config(&config, |path| agents::run(path, json)),
+        Command::Call(arguments) => call::run(*arguments),
         Command::Schema { manifest } => {
             let schema = if manifest { config::manifest_schema().to_owned() } else { config::schema() };
             print_line(schema.trim_end());

@@ -76,6 +76,7 @@ pub use outbound::{AllowList, Allowed, Outbound, Webhooks};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};
+pub(crate) use reference::expand_argument;
 pub use reference::{ReloadableSecret, Secret};
 pub(crate) use resolve::read as read_file;
 pub use resolve::{Problem, Problems};

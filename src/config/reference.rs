@@ -208,6 +208,19 @@ impl Form<Secret> for Template {
     }
 }
 
+/// Returns a text of the command line with every reference resolved. Paths are relative to the
+/// working directory.
+///
+/// # Errors
+///
+/// The reference that cannot be resolved, or the reason for which the text cannot be a header.
+pub(crate) fn expand_argument(text: &str) -> Result<ReloadableSecret, String> {
+    let environment = |name: &str| std::env::var_os(name);
+    let context = ResolveContext::new(Path::new(""), &environment, Vec::new());
+    let secret = expand(text, &context).and_then(ReloadableSecret::read)?;
+    if is_one_line(secret.expose()) { Ok(secret) } else { Err("has a line break or a NUL in it".to_owned()) }
+}
+
 fn expand(text: &str, context: &ResolveContext<'_>) -> Result<Vec<TextPiece>, String> {
     let mut pieces = Vec::new();
     let mut plain = String::with_capacity(text.len());

@@ -92,8 +92,25 @@ pub(crate) struct PreparedServer {
 ///
 /// [`StartError`] names the unusable part.
 pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, StartError> {
+    create(settings, takes_over, EndSignals::register())
+}
+
+/// Creates a server for a command that handles signals itself. It runs until the process ends.
+///
+/// # Errors
+///
+/// [`StartError`] names the unusable part.
+pub(crate) fn prepare_without_signals(settings: Settings) -> Result<PreparedServer, StartError> {
+    create(settings, false, None)
+}
+
+fn create(
+    settings: Settings,
+    takes_over: bool,
+    signals: Option<EndSignals>,
+) -> Result<PreparedServer, StartError> {
     tls::install_provider();
-    let (hangups, signals) = (tls::hangups(), EndSignals::register());
+    let hangups = tls::hangups();
     // Before the first file is written.
     shutdown::survive_file_size_limit();
     // Before the gateway, which reads the limit too.

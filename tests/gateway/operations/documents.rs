@@ -447,7 +447,7 @@ fn commands_reference() -> String {
     for command in commands {
         write!(page, "\n## `{command}`\n\n```text\n{}\n```\n", help(&[command])).unwrap();
     }
-    page + "\nThe exit code is 0 on success and 1 on a problem, which is printed to standard error; wrong arguments are 2.\n"
+    page + "\nThe exit code is 0 on success and 1 on a problem, which is printed to standard error; wrong arguments are 2. `call` also ends with 3 and 130.\n"
 }
 
 #[test]

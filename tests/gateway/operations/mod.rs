@@ -1,7 +1,9 @@
 //! The operator's side: commands, metrics, logs, restarts, upgrades and the end of the process.
 
 mod admin;
+mod call_command;
 mod check;
+mod command_line;
 mod counted;
 mod disk_full;
 pub(crate) mod documents;

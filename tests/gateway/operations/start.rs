@@ -140,6 +140,21 @@ async fn demo_agent_asks_and_is_answered() {
 }
 
 #[tokio::test]
+async fn demo_says_what_to_try_next() {
+    let demo = demo().await;
+    let lines: Vec<&str> =
+        demo.printed.lines().filter(|line| line.contains("mcp-a2a-gateway call ")).collect();
+    assert_eq!(lines.len(), 2, "{}", demo.printed);
+    for (line, more, result) in [(lines[0], "", "liftoff"), (lines[1], "--answer green", "You said: green")] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{line} {more}")]).stdin(Stdio::null());
+        let run = tokio::task::spawn_blocking(move || shell.output());
+        let output = in_time("the call to end", run).await.unwrap().unwrap();
+        assert!(output.status.success() && out(&output).contains(result), "{line}: {output:?}");
+    }
+}
+
+#[tokio::test]
 async fn good_configuration_is_approved() {
     let good = "listeners: [{address: 127.0.0.1:8080}]\nagents: {bard: {card: http://127.0.0.1:1/}}\n";
     let checked = TestGateway::run_with_config("check", good).await;
@@ -225,10 +240,10 @@ async fn schema_is_that_of_repository() {
 async fn help_names_commands_and_mistakes() {
     let help = TestGateway::run_command(&["--help"]).await;
     assert!(help.status.success());
-    for command in ["demo", "serve", "check", "agents", "schema"] {
+    for command in ["demo", "init", "serve", "check", "agents", "call", "schema", "completions", "man"] {
         assert!(out(&help).contains(command), "{command}");
     }
-    for arguments in [&[][..], &["serv"], &["serve"], &["serve", "--confg", "x"]] {
+    for arguments in [&[][..], &["serv"], &["init"], &["serve", "--confg", "x"]] {
         let refused = TestGateway::run_command(arguments).await;
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         assert!(!complaints(&refused).is_empty(), "{arguments:?}");
