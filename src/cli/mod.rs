@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine;
@@ -311,8 +312,8 @@ fn serve(path: &Path, upgrade: bool) -> ExitCode {
     match prepare(settings, upgrade) {
         Ok(ready) => {
             lines.iter().for_each(|line| print_line(line));
-            let gateway = ready.gateway.clone();
-            std::thread::spawn(move || log_start(&gateway, &endpoints));
+            let (gateway, is_serving) = (ready.gateway.clone(), ready.is_serving.clone());
+            std::thread::spawn(move || log_start(&gateway, &is_serving, &endpoints));
             ready.run()
         }
         Err(problem) => {
@@ -324,6 +325,8 @@ fn serve(path: &Path, upgrade: bool) -> ExitCode {
 
 /// The longest wait of the start line for the first card of each agent.
 const START_LINE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest wait of the start line for the sockets of another process, which may take a minute.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(120);
 /// The interval at which the start line checks for cards.
 const START_LINE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -341,8 +344,12 @@ fn endpoints(settings: &Settings) -> String {
 }
 
 /// Logs the end of the start, once the card of each agent was fetched or tried, or after
-/// [`START_LINE_TIMEOUT`].
-fn log_start(gateway: &Gateway, endpoints: &str) {
+/// [`START_LINE_TIMEOUT`]. The process that takes sockets over has them by then, or has ended.
+fn log_start(gateway: &Gateway, is_serving: &AtomicBool, endpoints: &str) {
+    let until = Instant::now() + TAKEOVER_TIMEOUT;
+    while !is_serving.load(Ordering::Acquire) && Instant::now() < until {
+        std::thread::sleep(START_LINE_POLL_INTERVAL);
+    }
     let until = Instant::now() + START_LINE_TIMEOUT;
     while !gateway.is_ready() && Instant::now() < until {
         std::thread::sleep(START_LINE_POLL_INTERVAL);

@@ -11,6 +11,7 @@ use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,6 +81,8 @@ pub(crate) struct PreparedServer {
     server: Server,
     /// The gateway that serves requests.
     pub(crate) gateway: Gateway,
+    /// False until the sockets of another process are taken over, if they are to be.
+    pub(crate) is_serving: Arc<AtomicBool>,
     shutdown: Shutdown,
     upgrade: UpgradeCoordinator,
     listeners: ListenerShutdown,
@@ -145,18 +148,20 @@ fn create(
         let service = admin_service(admin, served, addresses, settings.limits.header_read);
         services.push(server.add_service(service));
     }
+    let is_serving = Arc::new(AtomicBool::new(!takes_over));
     if takes_over {
         let takeover = SocketTakeover { gateway: gateway.clone(), upgrade: sockets.clone() };
         let takeover = server.add_service(background_service("takeover", takeover));
         let bootstrap = server.bootstrap_as_a_service();
         bootstrap.add_dependency(takeover);
-        services.push(server.add_service(background_service("serving", Serving(gateway.clone()))));
+        let serving = Serving { gateway: gateway.clone(), is_serving: is_serving.clone() };
+        services.push(server.add_service(background_service("serving", serving)));
         services.iter().for_each(|service| service.add_dependency(&bootstrap));
     } else {
         server.bootstrap();
     }
     let shutdown = settings.shutdown;
-    Ok(PreparedServer { server, gateway, shutdown, upgrade: sockets, listeners, signals })
+    Ok(PreparedServer { server, gateway, is_serving, shutdown, upgrade: sockets, listeners, signals })
 }
 
 /// The gateway behind the services of the process, and the end of their listeners.
@@ -277,7 +282,7 @@ fn service(
 impl PreparedServer {
     /// Runs until a signal ends the process, and then until requests under way are done.
     pub(crate) fn run(self) -> ! {
-        let Self { server, gateway, shutdown, upgrade, listeners, signals } = self;
+        let Self { server, gateway, shutdown, upgrade, listeners, signals, .. } = self;
         let signals = Mutex::new(signals);
         server.run(RunArgs {
             shutdown_signal: Box::new(DrainSignal { gateway, shutdown, upgrade, listeners, signals }),

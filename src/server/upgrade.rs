@@ -15,6 +15,8 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -155,12 +157,17 @@ impl BackgroundService for SocketTakeover {
 }
 
 /// Reports that connections are accepted. Starts once the sockets are there.
-pub(super) struct Serving(pub(super) Gateway);
+pub(super) struct Serving {
+    pub(super) gateway: Gateway,
+    /// Turns true then.
+    pub(super) is_serving: Arc<AtomicBool>,
+}
 
 #[async_trait]
 impl BackgroundService for Serving {
     async fn start(&self, _: ShutdownWatch) {
-        self.0.notify_serving();
+        self.gateway.notify_serving();
+        self.is_serving.store(true, Ordering::Release);
     }
 }
 

@@ -99,7 +99,7 @@ async fn upgrade_loses_no_request() {
     let mut slow = old.client().modern("tools/call", params).await;
     slow.next_message().await;
     old.signal("QUIT");
-    successor.wait_for_output("Bootstrap done").await;
+    successor.wait_for_output("gateway started").await;
     go.fire();
     assert_eq!(words(&slow.result().await), "la slow");
     assert_eq!(old.ended().await, Some(0));
@@ -265,5 +265,5 @@ async fn upgrade_directory_is_of_user() {
     assert!(made.file_name().to_str().unwrap().starts_with("mcp-a2a-gateway-"), "{made:?}");
     assert_eq!(made.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
     old.signal("QUIT");
-    successor.wait_for_output("Bootstrap done").await;
+    successor.wait_for_output("gateway started").await;
 }
