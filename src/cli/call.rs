@@ -180,6 +180,8 @@ struct ToolCall<'a> {
     task: Option<String>,
     /// True if the user wants to leave as soon as there is a handle.
     is_leaving: bool,
+    /// True once the gateway keeps work for the next round: the end of a request does not cancel it.
+    has_rounds: bool,
     /// The last progress that was printed.
     progress: String,
 }
@@ -201,6 +203,7 @@ impl<'a> ToolCall<'a> {
             tool_arguments: Map::new(),
             task: arguments.task.clone(),
             is_leaving: false,
+            has_rounds: false,
             progress: String::new(),
         })
     }
@@ -242,6 +245,7 @@ impl<'a> ToolCall<'a> {
             let line = tokio::select! {
                 line = self.console.ask(prompt) => line,
                 _ = self.signals.next() => return Err(CallStop::Aborted),
+                () = until(self.deadline) => return Err(CallStop::TimedOut),
             };
             match line.as_deref().map(str::trim) {
                 None | Some("c" | "cancel") => return Err(CallStop::Cancelled),
@@ -362,6 +366,7 @@ impl<'a> ToolCall<'a> {
                 Some("task") => return self.follow(result).await,
                 Some("input_required") => {
                     let state = result["requestState"].clone();
+                    self.has_rounds = true;
                     match self.answers_to(&result["inputRequests"]).await {
                         Ok(answers) if answers.is_empty() => sleep(ROUND_PAUSE).await,
                         Ok(answers) => drop(params.insert("inputResponses".to_owned(), answers.into())),
@@ -566,6 +571,9 @@ impl<'a> ToolCall<'a> {
         };
         tokio::select! {
             ended = timeout(CANCEL_TIMEOUT, work) => match ended {
+                Ok(Ok(())) if self.task.is_none() && self.has_rounds => {
+                    "The call has ended; the agent may still work on it.".to_owned()
+                }
                 Ok(Ok(())) => "Cancelled.".to_owned(),
                 Ok(Err(problem)) => format!("The cancellation failed: {problem}"),
                 Err(_) => "The agent did not confirm the cancellation.".to_owned(),

@@ -391,11 +391,15 @@ pub(super) fn given_answer(question: &Value, given: &Value) -> Result<Value, Str
 pub(super) struct InterruptSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// The terminal is gone.
+    hangup: Signal,
 }
 
 impl InterruptSignals {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self { interrupt: interrupt?, terminate: terminate?, hangup: hangup? })
     }
 
     /// Waits for the next signal. Returns true for one that leaves no time for a dialogue.
@@ -403,6 +407,7 @@ impl InterruptSignals {
         tokio::select! {
             _ = self.interrupt.recv() => false,
             _ = self.terminate.recv() => true,
+            _ = self.hangup.recv() => true,
         }
     }
 }

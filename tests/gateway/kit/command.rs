@@ -72,6 +72,23 @@ impl RunningCommand {
         wait(&mut self.err, text).await;
     }
 
+    /// The ports on which it listens now.
+    pub(crate) fn listening_ports(&self) -> Vec<u16> {
+        let folder = format!("/proc/{}", self.child.id());
+        let link = |entry: std::io::Result<std::fs::DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+        let links = std::fs::read_dir(format!("{folder}/fd")).expect("Linux").filter_map(link);
+        let own: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+        let sockets = std::fs::read_to_string(format!("{folder}/net/tcp")).unwrap();
+        let port = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_own = own.contains(&format!("socket:[{}]", words.get(9)?));
+            let is_listening = words[3] == "0A" && is_own;
+            let (_, port) = words[1].split_once(':').filter(|_| is_listening)?;
+            u16::from_str_radix(port, 16).ok()
+        };
+        sockets.lines().filter_map(port).collect()
+    }
+
     /// Types a line.
     pub(crate) fn types(&mut self, line: &str) {
         self.keyboard.as_mut().expect("a terminal").write_all(format!("{line}\n").as_bytes()).unwrap();

@@ -6,7 +6,7 @@ use crate::kit::command::{Ended, RunningCommand};
 use crate::kit::quiz::{Quiz, answers, question, seat};
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL};
 use crate::support::payload::v1;
-use crate::support::{Card, Reply, ScriptedAgent};
+use crate::support::{Card, McpClient, Reply, ScriptedAgent};
 
 /// Long work has a handle soon.
 const SOON: &str = "calls: { task_after: 50ms }";
@@ -167,6 +167,21 @@ async fn question_can_be_declined_at_terminal() {
 }
 
 #[tokio::test]
+async fn interrupted_question_cancels_its_task() {
+    let agent = agent().await;
+    let _quiz = Quiz::of(&agent, [question("Which colour?")]);
+    let url = agent.url();
+    let mut call = RunningCommand::at_terminal(&["call", "sing", "--text", "x", "--agent-url", &url], &[]);
+    call.prints("Reply: ").await;
+    call.signal("INT");
+    call.prints("[g]o on?").await;
+    call.types("c");
+    let ended = call.ended().await;
+    assert!(ended.code == Some(130) && ended.out.contains("Cancelled."), "{ended:?}");
+    assert_eq!(agent.calls("CancelTask").len(), 1);
+}
+
+#[tokio::test]
 async fn interrupt_without_terminal_cancels() {
     let scene = endless().await;
     let url = scene.gateway.url("/mcp");
@@ -264,6 +279,19 @@ async fn call_uses_agents_of_configuration() {
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), "la\n"), "{ended:?}");
     assert!(ended.err.contains("configuration: ./gateway.yaml"), "{ended:?}");
     assert!(!folder.path().join("data").exists(), "the folder belongs to `serve`");
+}
+
+/// Other users of the machine can reach the port of an own gateway.
+#[tokio::test]
+async fn own_gateway_needs_its_key() {
+    let agent = agent().await;
+    agent.on_stream(|_| Reply::silence());
+    let call = RunningCommand::start(&["call", "sing", "--text", "x", "--agent-url", &agent.url()]);
+    agent.wait_for_call("SendStreamingMessage").await;
+    let ports = call.listening_ports();
+    assert_eq!(ports.len(), 1, "{ports:?}");
+    let other = McpClient::new(&format!("http://127.0.0.1:{}/mcp", ports[0]));
+    assert_eq!(other.modern("tools/list", json!({})).await.status, 401);
 }
 
 #[tokio::test]
