@@ -257,8 +257,7 @@ async fn template_and_capabilities_have_their_shape() {
 #[tokio::test]
 async fn rules_and_rates_limit_a_family() {
     let shop = Workshop::new().await;
-    let rules =
-        "rules:\n  - deny: true\n    callers: key:eve\n    resources: sparc://*\n  - callers: key:*\n";
+    let rules = "rules:\n  - deny: true\n    callers: key:eve\n    resources: [sparc://*, a2a://agents/*]\n  - callers: key:*\n";
     let gateway = shop.gateway("  a2a: { rate: 1, redact: [/agents/*/agentCard] }\n", rules).await;
     let (friend, stranger) = (by(&gateway, NEW), by(&gateway, EVE));
     let uri = "sparc://agent/coder/capabilities";
@@ -271,6 +270,7 @@ async fn rules_and_rates_limit_a_family() {
     let wanted = json!({ "resourceSubscriptions": [uri] });
     let mut stream = stranger.modern("subscriptions/listen", json!({ "notifications": wanted })).await;
     assert_eq!(stream.next_message().await["params"]["notifications"], json!({}), "not honoured");
+    assert!(!listed.to_string().contains("a2a://agents/registry"), "{listed}");
     let registry = shape(&friend, "a2a://agents/registry").await;
     assert_eq!(registry["agents"][0]["agentCard"], "***");
     let again = friend.modern("resources/read", json!({ "uri": "a2a://agents/registry" })).await;
