@@ -151,6 +151,49 @@ async fn workflow_is_updated_once_a_phase() {
     assert_eq!(after, before, "the same picture after a restart");
 }
 
+/// One task goes through two phases; the artifact of the first is not one of the second.
+#[tokio::test]
+async fn artifact_has_the_phase_it_was_made_in() {
+    let shop = Workshop::new().await;
+    shop.agent.on_send(|_| {
+        let phase = |name: &str| {
+            let mut update = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some(name));
+            update["statusUpdate"]["metadata"] = json!({ "sparcPhase": name });
+            update
+        };
+        let made = |name: &str| {
+            let mut update = v1::artifact_update(RAW_TASK, RAW_CONTEXT, name, false, true);
+            update["artifactUpdate"]["artifact"]["artifactId"] = json!(format!("of-{name}"));
+            update
+        };
+        let [first, second] = [PHASES[0], PHASES[1]];
+        let begun = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working"));
+        let moved = begun.event(phase(first)).event(made(first)).event(phase(second)).event(made(second));
+        moved.event(made(&format!("more-{second}"))).event(done())
+    });
+    let gateway = shop.gateway("", "").await;
+    let ended = call(&by(&gateway, NEW), json!({ "text": "x" })).await;
+    let uri = format!("sparc://workflow/{}", context_of(&ended));
+    let before = shape(&by(&gateway, NEW), &uri).await;
+    let artifacts = before["artifacts"].as_array().unwrap().iter();
+    let told: Vec<_> = artifacts
+        .map(|made| [made["artifactId"].as_str().unwrap(), made["phase"].as_str().unwrap()])
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ["of-specification", "specification"],
+            ["of-pseudocode", "pseudocode"],
+            ["of-more-pseudocode", "pseudocode"]
+        ]
+    );
+    let inside = PHASES.map(|phase| before["phases"][phase]["artifacts"].as_array().map_or(0, Vec::len));
+    assert_eq!(inside, [1, 2, 0, 0, 0]);
+    drop(gateway);
+    let gateway = shop.gateway("", "").await;
+    assert_eq!(shape(&by(&gateway, NEW), &uri).await, before, "the same after a restart");
+}
+
 #[tokio::test]
 async fn workflow_update_is_not_repeated() {
     let shop = Workshop::new().await;
