@@ -73,8 +73,11 @@ impl McpServer {
             match topic {
                 topic if stream.watching.has(&topic) || stream.missing.contains(&topic) => {}
                 topic if topic.handle().is_some() => new.push(topic),
+                SubscriptionKey::Resource(uri) if stream.plain.contains_key(&uri) => {}
                 SubscriptionKey::Resource(uri) => {
-                    self.watch_resource(stream, &uri).await;
+                    let resumed = self.resources.resubscribe(client, &uri).await;
+                    let Ok(Some(source)) = resumed else { continue };
+                    stream.watch_resource(uri.clone(), source);
                     // Changes between the client's subscription and this moment are notified now.
                     let before = self.sessions.take_mark(session, &uri);
                     if let Some((resource, before)) = stream.plain.get_mut(&uri).zip(before) {

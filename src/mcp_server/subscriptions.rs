@@ -258,7 +258,7 @@ impl McpServer {
 
     /// Watches a resource that is not a task. Returns true if it is new, and this client may
     /// subscribe to it.
-    pub(super) async fn watch_resource<'a>(&'a self, stream: &mut Subscription<'a>, uri: &str) -> bool {
+    async fn watch_resource<'a>(&'a self, stream: &mut Subscription<'a>, uri: &str) -> bool {
         if stream.plain.contains_key(uri) {
             return false;
         }

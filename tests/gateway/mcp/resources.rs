@@ -320,6 +320,22 @@ async fn rules_and_rates_limit_a_family() {
     assert_eq!(again.status, 429);
 }
 
+/// The stream of a session looks at the subscription later: that is no second request.
+#[tokio::test]
+async fn rate_counts_a_subscription_once() {
+    let shop = Workshop::new().await;
+    let gateway = shop.gateway("  a2a: { rate: 1 }\n", "").await;
+    let session = by(&gateway, NEW).legacy().await;
+    let uri = "a2a://agents/registry";
+    session.call("resources/subscribe", json!({ "uri": uri })).await.result().await;
+    let mut stream = session.listen(None).await;
+    gateway.wait_for_output("access=\"subscribe\"").await;
+    let Workshop { agent, .. } = shop;
+    agent.stop().await;
+    assert_eq!(updated(&mut stream).await, uri);
+    assert_eq!(gateway.output().matches("access=\"subscribe\"").count(), 1, "one line of the audit log");
+}
+
 #[tokio::test]
 async fn family_is_off_without_its_section() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
