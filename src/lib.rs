@@ -144,6 +144,8 @@ mod server;
 #[cfg(feature = "gateway")]
 mod sessions;
 #[cfg(feature = "gateway")]
+mod stdio;
+#[cfg(feature = "gateway")]
 mod sync;
 #[cfg(all(feature = "gateway", not(feature = "testing")))]
 mod tasks;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{load, print_error, print_line};
+use super::{load_for_stdio, print_error, print_line};
 use crate::a2a::AgentCard;
 use crate::agents::{Agent, DeclaredExtension, Directory};
 use crate::gateway::tools_of;
@@ -45,7 +45,7 @@ struct AgentFindings {
 
 pub(super) fn run(path: &Path, json: bool) -> ExitCode {
     install_provider();
-    let settings = match load(path) {
+    let settings = match load_for_stdio(path) {
         Ok(settings) => settings,
         Err(code) => return code,
     };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{done, explain, print_error, print_line};
 use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
-use crate::config::{self, Pem, Problem, Settings};
+use crate::config::{Pem, Problem, Problems, Settings};
 use crate::gateway::Gateway;
 use crate::mcp::tasks::iso8601;
 use crate::tasks::data_dir;
@@ -61,8 +61,14 @@ impl ClientCertificate {
     }
 }
 
-pub(super) fn run(path: &Path, as_json: bool, question: &explain::AccessQuery) -> ExitCode {
-    let settings = match config::load(path) {
+/// Reads the file with `load`, and prints the report or the answer to the question.
+pub(super) fn run(
+    path: &Path,
+    load: fn(&Path) -> Result<Settings, Problems>,
+    as_json: bool,
+    question: &explain::AccessQuery,
+) -> ExitCode {
+    let settings = match load(path) {
         Ok(settings) if question.is_there() => return question.answer(&settings, as_json),
         Ok(settings) => settings,
         Err(problems) if as_json => {

@@ -17,7 +17,7 @@ use crate::config::{Settings, check_spiffe_id, is_spiffe_uri};
 #[derive(Debug, Args)]
 pub(super) struct AccessQuery {
     /// Ask what this caller may do, by its name in the rules: key:NAME, token:ISSUER#SUBJECT,
-    /// client:ISSUER#CLIENT_ID, uri:URI, dns:NAME, cn:NAME, anonymous.
+    /// client:ISSUER#CLIENT_ID, uri:URI, dns:NAME, cn:NAME, local, anonymous.
     #[arg(long = "as", value_name = "CALLER")]
     caller: Option<String>,
     /// A scope of its token; can be given several times.

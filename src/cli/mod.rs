@@ -8,7 +8,7 @@ mod demo;
 mod explain;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -21,8 +21,9 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::config::certificate::CertificateSummary;
-use crate::config::{self, LogFormat, Settings};
+use crate::config::{self, CardSource, LogFormat, Problems, Settings, agents_at};
 use crate::server::prepare;
+use crate::stdio;
 use crate::telemetry::log;
 use crate::telemetry::visible::{EscapeStyle, visible};
 
@@ -57,11 +58,23 @@ enum Command {
         #[arg(long)]
         upgrade: bool,
     },
+    /// Serve the MCP client that starts this process, over standard input and output.
+    Stdio {
+        /// The configuration file (YAML or JSON); it needs no `listeners`.
+        #[arg(long, value_name = "FILE", required_unless_present = "agents", conflicts_with = "agents")]
+        config: Option<PathBuf>,
+        /// Base URL of an agent, or the URL of its card, in place of a configuration; repeatable.
+        #[arg(long = "agent", value_name = "URL")]
+        agents: Vec<String>,
+    },
     /// Read a configuration and everything that it names, and report every problem.
     Check {
         /// The configuration file (YAML or JSON).
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Check it for `stdio`, which needs no `listeners`.
+        #[arg(long)]
+        stdio: bool,
         /// Report in JSON.
         #[arg(long)]
         json: bool,
@@ -104,7 +117,11 @@ fn run_command(command: Command) -> ExitCode {
         Command::Demo { agent_only: true, agent_port, .. } => demo::run_agent(agent_port),
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
         Command::Serve { config, upgrade } => serve(&config, upgrade),
-        Command::Check { config, json, question } => check::run(&config, json, &question),
+        Command::Stdio { config, agents } => serve_stdio(config.as_deref(), &agents),
+        Command::Check { config, stdio, json, question } => {
+            let load = if stdio { config::load_for_stdio } else { config::load };
+            check::run(&config, load, json, &question)
+        }
         Command::Key { json } => make_key(json),
         Command::Agents { config, json } => agents::run(&config, json),
         Command::Schema { manifest } => {
@@ -130,8 +147,17 @@ fn print_error(line: &str) {
 }
 
 /// Reads the configuration, or prints every problem with it.
-fn load(path: &std::path::Path) -> Result<Settings, ExitCode> {
-    config::load(path).map_err(|problems| {
+fn load(path: &Path) -> Result<Settings, ExitCode> {
+    printed(config::load(path))
+}
+
+/// Reads a configuration that needs no listeners, or prints every problem with it.
+fn load_for_stdio(path: &Path) -> Result<Settings, ExitCode> {
+    printed(config::load_for_stdio(path))
+}
+
+fn printed(loaded: Result<Settings, Problems>) -> Result<Settings, ExitCode> {
+    loaded.map_err(|problems| {
         print_error(&problems.to_string());
         ExitCode::FAILURE
     })
@@ -142,7 +168,7 @@ fn done(line: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
+fn serve(path: &Path, upgrade: bool) -> ExitCode {
     let settings = match load(path) {
         Ok(settings) => settings,
         Err(code) => return code,
@@ -172,9 +198,42 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
     }
 }
 
+/// Serves the client at the other end of the standard streams. Standard output carries its messages
+/// alone.
+fn serve_stdio(path: Option<&Path>, agents: &[String]) -> ExitCode {
+    let loaded = match path {
+        Some(path) => load_for_stdio(path),
+        None => agents_at(agents).map(Settings::new).map_err(|problem| {
+            print_error(&format!("--agent: {problem}"));
+            ExitCode::FAILURE
+        }),
+    };
+    let settings = match loaded {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    start_log(&settings);
+    match path {
+        Some(path) => {
+            if let Err(code) = judge_client_certificates(path, &settings) {
+                return code;
+            }
+        }
+        None => settings.agents.iter().for_each(|agent| {
+            if let CardSource::Url(card) = &agent.card {
+                tracing::info!(agent = agent.name, card, "named agent");
+            }
+        }),
+    }
+    let Err(problem) = stdio::run(settings) else { return ExitCode::SUCCESS };
+    let file = path.map(|path| format!("{}: ", path.display())).unwrap_or_default();
+    print_error(&format!("{file}{problem}"));
+    ExitCode::FAILURE
+}
+
 /// Logs the client certificates for agents. One of a manifest that is not valid now ends the
 /// start, as the manifest demands; another is only warned of, since other agents can be called.
-fn judge_client_certificates(path: &std::path::Path, settings: &Settings) -> Result<(), ExitCode> {
+fn judge_client_certificates(path: &Path, settings: &Settings) -> Result<(), ExitCode> {
     let findings = check::dates(settings, SystemTime::now());
     for certificate in &findings.certificates {
         let [not_before, not_after] = certificate.dates();

@@ -29,8 +29,8 @@ use crate::discovery::{Discovery, LiveCatalogue};
 use crate::fault::{ClientGone, Fault};
 use crate::follow::{FollowLimits, TaskFollower};
 use crate::http_edge::{
-    AccessRecord, BodyReader, DrainState, check_certificate, give_up, has_unambiguous_length, header_fits,
-    parse,
+    AccessRecord, BodyReader, DrainState, LocalConnection, ResponseSink, check_certificate, give_up,
+    has_unambiguous_length, header_fits, parse,
 };
 use crate::limits::Limits;
 use crate::mcp_server::{McpServer, McpSettings};
@@ -474,6 +474,26 @@ impl Gateway {
         }
         record.finish(http, &dispatcher.no_agent);
         Handled::Served
+    }
+
+    /// Answers a message of the program that started this process. Its caller is `local`, which
+    /// presents no credentials.
+    pub(crate) async fn handle_local(&self, http: &mut LocalConnection) {
+        let dispatcher = &*self.dispatcher;
+        let mut record = AccessRecord::new(Caller::local());
+        let _counted = RequestGuard::enter(&dispatcher.open_requests);
+        if let Err(ClientGone) = dispatcher.handle_local(http, &mut record).await
+            && record.fault.is_none()
+        {
+            record.outcome = label::Outcome::ClientGone;
+        }
+        record.finish_with(http.head(), &dispatcher.no_agent, || http.facts());
+    }
+
+    /// Records the rejection of a message before it became a request.
+    pub(crate) fn record_rejection(&self, rejection: &Fault) {
+        let mut record = AccessRecord::new(Caller::local());
+        record.record_rejection(rejection, &self.dispatcher.metrics);
     }
 
     /// Answers a request that has no route, for a host that serves only the gateway.

@@ -8,4 +8,5 @@ pub(crate) mod cluster;
 pub(crate) mod issuer;
 pub(crate) mod quiz;
 pub(crate) mod scene;
+pub(crate) mod stdio_host;
 pub(crate) mod tls_scene;
