@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use rand::RngCore;
 use rand::rngs::OsRng;
 use serde_json::json;
@@ -59,14 +59,7 @@ enum Command {
         upgrade: bool,
     },
     /// Serve the MCP client that starts this process, over standard input and output.
-    Stdio {
-        /// The configuration file (YAML or JSON); it needs no `listeners`.
-        #[arg(long, value_name = "FILE", required_unless_present = "agents", conflicts_with = "agents")]
-        config: Option<PathBuf>,
-        /// Base URL of an agent, or the URL of its card, in place of a configuration; repeatable.
-        #[arg(long = "agent", value_name = "URL")]
-        agents: Vec<String>,
-    },
+    Stdio(StdioSource),
     /// Read a configuration and everything that it names, and report every problem.
     Check {
         /// The configuration file (YAML or JSON).
@@ -104,6 +97,18 @@ enum Command {
     },
 }
 
+/// The agents of `stdio`.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct StdioSource {
+    /// The configuration file (YAML or JSON); it needs no `listeners`.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Base URL of an agent, or the URL of its card, in place of a configuration; repeatable.
+    #[arg(long = "agent", value_name = "URL")]
+    agents: Vec<String>,
+}
+
 /// Runs the command of the command line.
 pub fn run() -> ExitCode {
     let Cli { command } = Cli::parse();
@@ -117,7 +122,7 @@ fn run_command(command: Command) -> ExitCode {
         Command::Demo { agent_only: true, agent_port, .. } => demo::run_agent(agent_port),
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
         Command::Serve { config, upgrade } => serve(&config, upgrade),
-        Command::Stdio { config, agents } => serve_stdio(config.as_deref(), &agents),
+        Command::Stdio(StdioSource { config, agents }) => serve_stdio(config.as_deref(), &agents),
         Command::Check { config, stdio, json, question } => {
             let load = if stdio { config::load_for_stdio } else { config::load };
             check::run(&config, load, json, &question)

@@ -251,7 +251,7 @@ impl ConfigKeys {
         let Some((place, written)) = context.required(written, &self.section, "listeners", hint) else {
             return Vec::new();
         };
-        if written.is_empty() {
+        if needed == ListenerRule::Required && written.is_empty() {
             context.problem(&place, format!("is empty ({hint})"));
         }
         let mut listeners: Vec<Listener> = Vec::new();
