@@ -32,7 +32,8 @@ use crate::fault::Fault;
 use crate::gateway::{BackgroundService, Gateway, GatewayError};
 use crate::http_edge::{LocalConnection, LocalRequest, MessageOutput};
 use crate::jsonrpc::{
-    Id, MessageKind, ParseError, is_batch, parse, parse_envelope, recover_id, well_formed, write_error,
+    Id, MessageKind, ParseError, is_batch, parse, parse_envelope, recover_id, recover_id_of_cut, well_formed,
+    write_error,
 };
 use crate::mcp::headers::{METHOD, NAME, PROTOCOL_VERSION, SESSION_ID, encode_base64_name};
 use crate::mcp::params::RequestMeta;
@@ -54,6 +55,8 @@ const CARDS_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest wait at the end for tasks that are being cancelled.
 const LAST_CANCELS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes that are kept of the end of a line beyond the limit: for the id of its message.
+const LAST_BYTES: usize = 512;
 /// Buffer of standard input.
 const READ_BUFFER: usize = 64 * 1024;
 
@@ -258,7 +261,9 @@ impl StdioClient {
             match lines.next().await {
                 Ok(InputLine::Message(line)) if line.is_empty() => {}
                 Ok(InputLine::Message(line)) => self.handle(line, permit).await,
-                Ok(InputLine::TooLong) => self.reject_line(lines.limit).await,
+                Ok(InputLine::TooLong(first, last)) => {
+                    self.reject_line(recover_id_of_cut(&first, &last), lines.limit).await;
+                }
                 Ok(InputLine::End) => return,
                 Err(error) => return warn!(%error, "failed to read standard input"),
             }
@@ -277,8 +282,14 @@ impl StdioClient {
         let mut connection = self.connection(&message, line);
         if message.begins_session() {
             // Later messages may belong to the session although the client did not wait for it.
-            self.gateway.handle_local(&mut connection).await;
-            self.adopt_session(&connection);
+            let gateway = self.gateway.clone();
+            let served = uncancelled(async move {
+                gateway.handle_local(&mut connection).await;
+                connection
+            });
+            if let Some(connection) = served.await {
+                self.adopt_session(&connection);
+            }
             return;
         }
         let running = message.era().filter(|era| *era == Era::Modern).and(message.id.as_ref());
@@ -363,14 +374,23 @@ impl StdioClient {
     }
 
     /// Rejects a line beyond the limit.
-    async fn reject_line(&self, limit: usize) {
+    async fn reject_line(&self, id: Option<Id>, limit: usize) {
         let fault = Fault::BodyTooLarge(limit);
         self.gateway.record_rejection(&fault);
-        let error = write_error(None, fault.on_wire(Era::Legacy).code, &fault.to_string(), None);
-        if self.output.write(&error).await.is_err() {
-            debug!("client left before it read the rejection of a line");
-        }
+        let error = write_error(id.as_ref(), fault.on_wire(Era::Legacy).code, &fault.to_string(), None);
+        let output = self.output.clone();
+        uncancelled(async move {
+            if output.write(&error).await.is_err() {
+                debug!("client left before it read the rejection of a line");
+            }
+        })
+        .await;
     }
+}
+
+/// Runs work to its end, even if the caller stops waiting: a message must be written completely.
+async fn uncancelled<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    tokio::spawn(work).await.inspect_err(|error| warn!(%error, "work on a message failed")).ok()
 }
 
 /// Returns a request of the session that carries no message.
@@ -460,8 +480,8 @@ impl ClientMessage {
 enum InputLine {
     /// A line within the limit, without its end and the space around it.
     Message(Bytes),
-    /// A line beyond the limit, which was skipped.
-    TooLong,
+    /// A line beyond the limit, of which its first and its last bytes are left.
+    TooLong(Bytes, Bytes),
     /// The end of the input.
     End,
 }
@@ -479,25 +499,28 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     /// Reads the next line. The last one needs no end.
     async fn next(&mut self) -> std::io::Result<InputLine> {
-        let mut line = Vec::new();
+        let (mut line, mut last) = (Vec::new(), Vec::new());
         let mut is_too_long = false;
         loop {
             let buffered = self.from.fill_buf().await?;
-            if buffered.is_empty() && line.is_empty() && !is_too_long {
+            if buffered.is_empty() && line.is_empty() {
                 return Ok(InputLine::End);
             }
             let end = memchr(b'\n', buffered);
             let piece = buffered.get(..end.unwrap_or(buffered.len())).unwrap_or_default();
             let is_ended = end.is_some() || buffered.is_empty();
             let consumed = piece.len() + usize::from(end.is_some());
-            if is_too_long || line.len() + piece.len() > self.limit {
-                (is_too_long, line) = (true, Vec::new());
+            is_too_long |= line.len() + piece.len() > self.limit;
+            if is_too_long {
+                line.extend(piece.iter().take(self.limit - line.len()));
+                last.extend_from_slice(piece.last_chunk::<LAST_BYTES>().map_or(piece, |last| last));
+                last.drain(..last.len().saturating_sub(LAST_BYTES));
             } else {
                 line.extend_from_slice(piece);
             }
             self.from.consume(consumed);
             match is_ended {
-                true if is_too_long => return Ok(InputLine::TooLong),
+                true if is_too_long => return Ok(InputLine::TooLong(line.into(), last.into())),
                 true => return Ok(InputLine::Message(Bytes::copy_from_slice(line.trim_ascii()))),
                 false => {}
             }
@@ -518,7 +541,7 @@ mod tests {
             message("{}"),
             message(""),
             message("12345678"),
-            InputLine::TooLong,
+            InputLine::TooLong(Bytes::from("1234567890"), Bytes::from("123456789012")),
             message("last"),
             InputLine::End,
         ] {

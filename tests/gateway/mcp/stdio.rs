@@ -210,16 +210,24 @@ async fn session_hears_of_changes() {
 async fn broken_line_gets_an_error() {
     let agent = bard().await;
     let mut host = StdioHost::before(&agent, "limits: { body: 1KiB }");
-    let long = format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\",\"params\":{{\"x\":\"{}\"}}}}",
-        "x".repeat(200_000)
-    );
+    let long = "x".repeat(200_000);
+    let [id_first, id_last] = [
+        format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\",\"params\":{{\"x\":\"{long}\",\"id\":1}}}}"
+        ),
+        format!(
+            "{{\"method\":\"ping\",\"params\":{{\"id\":1,\"x\":\"{long}\"}},\"jsonrpc\":\"2.0\",\"id\":\"b\"}}"
+        ),
+    ];
+    let id_within = format!("{{\"method\":\"ping\",\"params\":{{\"x\":\"{long}\",\"id\":1}}}}");
     for (line, code, id) in [
         ("{", -32700, Value::Null),
         ("\u{feff}", -32700, Value::Null),
         ("[]", -32600, Value::Null),
         ("{\"id\":5}", -32600, json!(5)),
-        (long.as_str(), -32600, Value::Null),
+        (id_first.as_str(), -32600, json!(7)),
+        (id_last.as_str(), -32600, json!("b")),
+        (id_within.as_str(), -32600, Value::Null),
     ] {
         host.write(format!("{line}\n").as_bytes());
         let error = host.message(|message| message["error"].is_object()).await;
@@ -337,6 +345,23 @@ async fn urls_of_agents_are_enough() {
     let wrong = TestGateway::run_command(&["stdio", "--agent", "ftp://x/"]).await;
     assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{wrong:?}");
     assert!(String::from_utf8(wrong.stderr).unwrap().contains("ftp"));
+}
+
+#[tokio::test]
+async fn agents_are_named_by_their_urls() {
+    let urls = [
+        ("maps", "http://127.0.0.1:1/team/maps/.well-known/agent-card.json"),
+        ("maps-2", "http://127.0.0.1:1/Maps.json"),
+        ("weather", "http://weather.localhost:1"),
+        ("agent", "http://localhost:1/"),
+        ("agent-2", "http://[::1]:1/"),
+        ("a-very-long-name-that-needs-to-b", "http://127.0.0.1:1/a-very-long-name-that-needs-to-be-cut"),
+    ];
+    let arguments: Vec<&str> = urls.iter().flat_map(|(_, url)| ["--agent", url]).collect();
+    let host = StdioHost::with_arguments(&arguments);
+    for (name, url) in urls {
+        host.wait_for_log(&format!("agent=\"{name}\" card=\"{url}\"")).await;
+    }
 }
 
 #[tokio::test]
