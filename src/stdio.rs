@@ -72,9 +72,9 @@ pub(crate) enum StdioError {
     /// The gateway cannot be created.
     #[error("{0}")]
     Gateway(#[from] GatewayError),
-    /// The threads of the process cannot be started.
-    #[error("cannot start threads: {0}")]
-    Threads(#[from] std::io::Error),
+    /// The threads of the process cannot be started, or its streams cannot be opened.
+    #[error("cannot start threads or open standard input and output: {0}")]
+    System(#[from] std::io::Error),
 }
 
 /// Serves until the input ends, the client closes the output, or a signal ends the process.

@@ -107,6 +107,19 @@ async fn pipelined_messages_take_effect_in_order() {
 }
 
 #[tokio::test]
+async fn batch_is_answered_on_one_line() {
+    let agent = bard().await;
+    let mut host = StdioHost::before(&agent, "");
+    host.initialize("2025-03-26").await;
+    let ping = json!({ "jsonrpc": "2.0", "id": "a", "method": "ping" });
+    let called = json!({ "jsonrpc": "2.0", "id": "b", "method": "tools/call", "params": call("hi") });
+    host.send(&json!([ping, called]));
+    let answered = host.message(Value::is_array).await;
+    assert_eq!((&answered[0]["id"], &answered[0]["result"]), (&json!("a"), &json!({})));
+    assert_eq!((&answered[1]["id"], words(&answered[1]["result"])), (&json!("b"), "la hi"));
+}
+
+#[tokio::test]
 async fn question_is_answered_over_stdio() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     Quiz::of(&agent, [question("Which key?")]);
@@ -137,10 +150,11 @@ async fn modern_question_is_answered_over_stdio() {
     assert_eq!(words(&host.result(answered).await), "thank you");
 }
 
-/// In both eras the agent learns of it, and nothing more is sent for the call.
+/// In both eras the agent learns of it, and nothing more is sent for the call, even if the host did
+/// not wait for a sign of it.
 #[tokio::test]
 async fn cancelled_call_gets_no_response() {
-    for is_modern in [false, true] {
+    for (is_modern, is_hasty) in [(false, false), (false, true), (true, false), (true, true)] {
         let (agent, _go) = slow_bard().await;
         let mut host = StdioHost::before(&agent, AT_ONCE);
         let called = if is_modern {
@@ -149,7 +163,9 @@ async fn cancelled_call_gets_no_response() {
             host.initialize(LEGACY).await;
             host.ask("tools/call", call("hi"))
         };
-        host.notification("notifications/progress").await;
+        if !is_hasty {
+            host.notification("notifications/progress").await;
+        }
         host.cancel(called);
         agent.wait_for_call("CancelTask").await;
         let listed = host.ask_modern("tools/list", json!({}));
