@@ -41,7 +41,7 @@ use crate::mcp::version::CANCELLED;
 use crate::mcp::{ClientParams, Era, Method};
 use crate::server::{EndSignals, end_process, survive_file_size_limit};
 use crate::sync::lock;
-use crate::tasks::seal_key_file::seal_key;
+use crate::tasks::data_dir::seal_key;
 use crate::tasks::store::StoreProblem;
 use crate::tls;
 use crate::transport::FileDescriptorBudget;

@@ -24,7 +24,7 @@ use crate::batch::{BatchLimits, BatchResources, BatchService};
 use crate::calls::{
     CallEngine, CallSettings, CancelledCalls, InFlightCalls, ServerIdentity, TaskLookup, TaskSettings,
 };
-use crate::config::{FamilyPolicy, Require, Settings};
+use crate::config::{FamilyPolicy, Require, Sessions, Settings};
 use crate::discovery::{Discovery, LiveCatalogue};
 use crate::fault::{ClientGone, Fault};
 use crate::follow::{FollowLimits, TaskFollower};
@@ -233,6 +233,17 @@ impl SharedParts {
         }
     }
 
+    fn sessions(
+        &self,
+        settings: &Settings,
+        journal: &Arc<TaskJournal>,
+        predecessor: &Arc<Predecessor>,
+    ) -> SessionStore {
+        let (sealer, journal, predecessor) = (self.sealer.clone(), journal.clone(), predecessor.clone());
+        let Sessions { ttl, max_cached } = settings.sessions;
+        SessionStore::new(ttl.as_secs(), max_cached, sealer, journal, predecessor)
+    }
+
     fn resources(
         &self,
         settings: &Settings,
@@ -380,13 +391,7 @@ impl Gateway {
         let lookup = Arc::new(parts.task_lookup(settings));
         let identity = Arc::new(ServerIdentity::new(settings));
         let predecessor = Arc::new(Predecessor::none());
-        let sessions = Arc::new(SessionStore::new(
-            settings.sessions.ttl.as_secs(),
-            settings.sessions.max_cached,
-            parts.sealer.clone(),
-            lookup.journal.clone(),
-            predecessor.clone(),
-        ));
+        let sessions = Arc::new(parts.sessions(settings, &lookup.journal, &predecessor));
         let engine =
             Arc::new(parts.call_engine(settings, lookup.clone(), sessions.clone(), identity.clone()));
         let memory = memory_bank(settings, &lookup.journal);

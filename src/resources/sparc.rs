@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::{
     AgentTypes, ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent,
@@ -125,6 +126,8 @@ pub(crate) struct SparcResources {
     agent_types: AgentTypes,
     /// Templates by phase: at most one for each phase.
     templates: Mutex<HashMap<&'static str, CachedTemplate>>,
+    /// Never notified: for subscribers of templates.
+    never: watch::Sender<u64>,
 }
 
 #[async_trait]
@@ -227,6 +230,9 @@ impl ResourceProvider for SparcResources {
                     mark: Box::new(move || self.capabilities_mark(client, &agent_type)),
                 })
             }
+            Some(SparcUri::Template(phase)) if self.settings.templates.contains_key(phase) => {
+                Some(ChangeSource { changes: self.never.subscribe(), mark: Box::new(|| 0) })
+            }
             Some(SparcUri::Template(_)) | None => None,
         })
     }
@@ -262,6 +268,7 @@ impl SparcResources {
             has_batches: settings.batchtools.is_some(),
             agent_types: AgentTypes::new(settings),
             templates: Mutex::default(),
+            never: watch::Sender::new(0),
         }
     }
 

@@ -333,6 +333,12 @@ async fn subscriber_hears_of_its_key_once() {
     let told = in_time("a notification", stream.next_message()).await;
     assert_eq!(told["method"], "notifications/resources/updated");
     assert_eq!(told["params"]["uri"], uri);
+    let search = "memory://search/n?pattern=watched";
+    let answer = session.call("resources/subscribe", json!({ "uri": search })).await;
+    assert_eq!(answer.result().await, json!({}));
+    store(&client, "n", "third", json!(1)).await;
+    let told = in_time("a notification of the search", stream.next_message()).await;
+    assert_eq!(told["params"]["uri"], search);
     assert_eq!(read(&client, uri).await["value"], 2);
 }
 

@@ -288,6 +288,13 @@ async fn template_and_capabilities_have_their_shape() {
             "template": { "requirements": [], "goals": ["say what is wanted"], "constraints": [], "methodology": [] },
             "guidelines": "be brief", "examples": [], "validation": {} })
     );
+    let session = client.legacy().await;
+    for (uri, is_known) in
+        [("sparc://phase/specification/template", true), ("sparc://phase/refinement/template", false)]
+    {
+        let answer = session.call("resources/subscribe", json!({ "uri": uri })).await.json().await;
+        assert_eq!(answer["result"].is_object(), is_known, "{answer}");
+    }
     let able = shape(&client, "sparc://agent/coder/capabilities").await;
     assert_eq!((&able["agentType"], &able["skills"][0]["id"]), (&json!("coder"), &json!("sing")));
     for uri in
