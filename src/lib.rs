@@ -45,7 +45,8 @@
 //!
 //! 1. `server` accepts the connection (Pingora: TLS, HTTP/1.1 and HTTP/2) and passes the request to
 //!    [`gateway`], which selects the server for its path. `http_edge` checks `Host` and `Origin`, and
-//!    reads the body under a limit and a deadline; `access` authenticates the caller.
+//!    reads the body under a limit and a deadline; `access` authenticates the caller. `stdio` makes
+//!    such a request of each message on standard input.
 //! 2. [`jsonrpc`] and [`mcp::classify`] determine its kind and era, and check that headers and body
 //!    agree.
 //! 3. `mcp_server` answers most methods from the [`bridge::catalogue`]. A `tools/call` becomes, in
@@ -143,6 +144,8 @@ mod resources;
 mod server;
 #[cfg(feature = "gateway")]
 mod sessions;
+#[cfg(feature = "gateway")]
+mod stdio;
 #[cfg(feature = "gateway")]
 mod sync;
 #[cfg(all(feature = "gateway", not(feature = "testing")))]

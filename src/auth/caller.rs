@@ -39,6 +39,7 @@ pub(super) struct UnreadableClaims {
 }
 
 const ANONYMOUS: &str = "anonymous";
+const LOCAL: &str = "local";
 /// Separates the names of a client that authenticated with several.
 pub(super) const AND: &str = " & ";
 
@@ -49,6 +50,12 @@ impl Caller {
         static NOBODY: LazyLock<Caller> =
             LazyLock::new(|| Caller::from(Identity { name: ANONYMOUS.to_owned(), ..Identity::default() }));
         NOBODY.clone()
+    }
+
+    /// Returns the caller of the program that started this process and speaks to it over standard
+    /// input and output. The operating system keeps other programs from doing so.
+    pub(crate) fn local() -> Self {
+        Self::from(Identity { name: LOCAL.to_owned(), ..Identity::default() })
     }
 
     /// Creates a caller of this name, with these scopes and groups: to explain its permissions.
@@ -72,7 +79,7 @@ impl Caller {
     }
 
     /// Returns the stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID`,
-    /// `uri:…`, `dns:…`, `cn:…` or `anonymous`; several with ` & ` between them, so that a caller
+    /// `uri:…`, `dns:…`, `cn:…`, `local` or `anonymous`; several with ` & ` between them, so that a caller
     /// with several credentials shares nothing with one that has only one of them.
     pub(crate) fn name(&self) -> &str {
         &self.0.name

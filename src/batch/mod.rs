@@ -269,6 +269,8 @@ impl BatchService {
             return Err(BatchRefusal::Ending);
         }
         let owner = self.owner(&owner_of(client))?;
+        let bytes = bytes_of(&batch);
+        while !self.has_room(bytes) && self.evict_elsewhere(&owner) {}
         let number = {
             let mut state = lock(&owner.state);
             self.insert(&mut state, client, batch)?
@@ -300,10 +302,7 @@ impl BatchService {
                 return Err(BatchRefusal::TooManyBatches(state.batches.len()));
             }
         }
-        let of_call = |call: &BatchedCall| {
-            CALL_BYTES + call.tool.len() + call.arguments.as_ref().map_or(0, |given| given.get().len())
-        };
-        let bytes = batch.calls.iter().map(of_call).sum();
+        let bytes = bytes_of(&batch);
         self.reserve(state, bytes, None)?;
         let number = state.last + 1;
         state.last = number;
@@ -353,6 +352,29 @@ impl BatchService {
                 return Err(BatchRefusal::Bytes(most));
             }
         }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.limits.max_bytes
+    }
+
+    /// Removes a finished batch of another owner: of the one with the most bytes. Returns false if
+    /// there is none. No lock of an owner may be held.
+    fn evict_elsewhere(&self, own: &Arc<OwnerBatches>) -> bool {
+        let mut others: Vec<(usize, Arc<OwnerBatches>)> = lock(&self.owners)
+            .values()
+            .filter(|other| !Arc::ptr_eq(other, own))
+            .map(|other| (lock(&other.state).bytes, other.clone()))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        others.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        others.iter().any(|(_, other)| {
+            let is_evicted = self.evict_oldest(&mut lock(&other.state), None);
+            if is_evicted {
+                other.notify();
+            }
+            is_evicted
+        })
     }
 
     fn release(&self, state: &mut OwnerState, bytes: usize) {
@@ -407,10 +429,10 @@ impl BatchService {
     }
 
     /// Records the end of a call.
-    fn complete(&self, owner: &OwnerBatches, place: WaitingCall, outcome: CallOutcome) {
-        let now = Timestamp::now();
+    fn complete(&self, owner: &Arc<OwnerBatches>, place: WaitingCall, outcome: CallOutcome) {
+        let (now, bytes) = (Timestamp::now(), outcome.bytes());
+        while !self.has_room(bytes) && self.evict_elsewhere(owner) {}
         let mut state = lock(&owner.state);
-        let bytes = outcome.bytes();
         match self.reserve(&mut state, bytes, Some(place.batch)) {
             Ok(()) => state.complete(place, outcome, bytes, now),
             Err(refusal) => {
@@ -452,6 +474,14 @@ impl BatchService {
             is_used || !state.batches.is_empty() || state.used.elapsed() < IDLE_OWNER_TIMEOUT
         });
     }
+}
+
+/// Returns the bytes of the calls of a batch before any has ended.
+fn bytes_of(batch: &BatchStartCall) -> usize {
+    let of_call = |call: &BatchedCall| {
+        CALL_BYTES + call.tool.len() + call.arguments.as_ref().map_or(0, |given| given.get().len())
+    };
+    batch.calls.iter().map(of_call).sum()
 }
 
 /// Returns the strategy that makes a batch faster: calls of one tool, or of several.

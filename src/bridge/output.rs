@@ -67,6 +67,8 @@ pub struct VisitedPhase {
     pub name: String,
     /// Time of the status that named it first, as the agent wrote it.
     pub timestamp: Option<String>,
+    /// Number of artifacts that the task had when the phase began.
+    pub artifacts_before: usize,
 }
 
 /// Metadata member that names the phase of a task.
@@ -226,7 +228,7 @@ impl AgentOutput {
                 let reported = metadata.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
                 metadata.iter().for_each(|json| self.metadata.add(json));
                 if metadata.is_some() {
-                    self.visit_phase(status.timestamp.as_deref());
+                    self.visit_phase(status.timestamp.as_deref(), self.artifacts().count());
                 }
                 Ok(self.status(status, reported.unwrap_or_default()))
             }
@@ -244,6 +246,7 @@ impl AgentOutput {
 
     fn task(&mut self, task: Task) -> Result<Option<ProgressUpdate>, ArtifactLimitExceeded> {
         self.name(Some(task.id), task.context_id);
+        let artifacts_before = self.artifacts().count();
         if !task.artifacts.is_empty() {
             self.artifacts.replace_all(task.artifacts)?;
         }
@@ -251,17 +254,18 @@ impl AgentOutput {
         // A task with metadata includes that of its earlier events.
         task.metadata.iter().for_each(|json| self.metadata.replace(json));
         if task.metadata.is_some() {
-            self.visit_phase(task.status.timestamp.as_deref());
+            self.visit_phase(task.status.timestamp.as_deref(), artifacts_before);
         }
         Ok(self.status(task.status, ReportedProgress::default()))
     }
 
     /// Records the phase that the metadata names, if it is not the one before.
-    fn visit_phase(&mut self, timestamp: Option<&str>) {
+    fn visit_phase(&mut self, timestamp: Option<&str>, artifacts_before: usize) {
         let Some(name) = self.metadata.text(PHASE) else { return };
         let is_known = self.phases.last().is_some_and(|last| last.name == name);
         if !is_known && name.len() <= MAX_PHASE_BYTES && self.phases.len() < MAX_PHASES {
-            self.phases.push(VisitedPhase { name, timestamp: timestamp.map(str::to_owned) });
+            let timestamp = timestamp.map(str::to_owned);
+            self.phases.push(VisitedPhase { name, timestamp, artifacts_before });
         }
     }
 

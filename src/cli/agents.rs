@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::{failed, load, print_error, print_line};
+use super::{failed, load_for_stdio, print_error, print_line};
 use crate::a2a::AgentCard;
 use crate::agents::{Agent, DeclaredExtension, Directory};
 use crate::gateway::tools_of;
@@ -52,7 +52,7 @@ const MAX_CONCURRENT_AGENTS: usize = 32;
 
 pub(super) fn run(path: &Path, json: bool) -> ExitCode {
     install_provider();
-    let settings = match load(path) {
+    let settings = match load_for_stdio(path) {
         Ok(settings) => settings,
         Err(code) => return code,
     };

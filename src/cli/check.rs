@@ -15,7 +15,7 @@ use crate::a2a::translate::Operation;
 use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::task_tools::TaskTool;
 use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
-use crate::config::{self, Pem, Problem, Settings, check_spiffe_id, is_spiffe_uri};
+use crate::config::{Pem, Problem, Problems, Settings, check_spiffe_id, is_spiffe_uri};
 use crate::gateway::Gateway;
 use crate::mcp::tasks::iso8601;
 use crate::tasks::data_dir;
@@ -65,8 +65,14 @@ impl ClientCertificate {
     }
 }
 
-pub(super) fn run(path: &Path, as_json: bool, question: &AccessQuery) -> ExitCode {
-    let settings = match config::load(path) {
+/// Reads the file with `load`, and prints the report or the answer to the question.
+pub(super) fn run(
+    path: &Path,
+    load: fn(&Path) -> Result<Settings, Problems>,
+    as_json: bool,
+    question: &AccessQuery,
+) -> ExitCode {
+    let settings = match load(path) {
         Ok(settings) if question.is_there() => return question.answer(&settings, as_json),
         Ok(settings) => settings,
         Err(problems) if as_json => {
@@ -197,7 +203,7 @@ fn about(at: impl Into<String>, problem: String) -> Problem {
 #[derive(Debug, Args)]
 pub(super) struct AccessQuery {
     /// Ask what this caller may do, by its name in the rules: key:NAME, token:ISSUER#SUBJECT,
-    /// client:ISSUER#CLIENT_ID, uri:URI, dns:NAME, cn:NAME, anonymous.
+    /// client:ISSUER#CLIENT_ID, uri:URI, dns:NAME, cn:NAME, local, anonymous.
     #[arg(long = "as", value_name = "CALLER")]
     caller: Option<String>,
     /// A scope of its token; can be given several times.

@@ -111,7 +111,7 @@ impl CallTarget {
         if !found.is_named {
             console.note(&format!("configuration: {}", found.path.display()));
         }
-        let settings = config::load(&found.path).map_err(|problems| {
+        let settings = config::load_for_stdio(&found.path).map_err(|problems| {
             let hint = if found.is_named { String::new() } else { format!(" (see {CONFIG_VARIABLE})") };
             TargetError::Failed(format!("{problems}{hint}"))
         })?;

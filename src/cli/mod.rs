@@ -28,9 +28,10 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::config::certificate::CertificateSummary;
-use crate::config::{self, Listener, LogFormat, Settings};
+use crate::config::{self, CardSource, Listener, LogFormat, Problems, Settings, agents_at};
 use crate::gateway::{AgentSummary, AwaitedAgent, Gateway};
 use crate::server::prepare;
+use crate::stdio;
 use crate::telemetry::log;
 use crate::telemetry::visible::{EscapeStyle, visible};
 
@@ -66,10 +67,15 @@ enum Command {
         #[arg(long)]
         upgrade: bool,
     },
+    /// Serve the MCP client that starts this process, over standard input and output.
+    Stdio(StdioSource),
     /// Read a configuration and everything that it names, and report every problem.
     Check {
         #[command(flatten)]
         config: ConfigArgument,
+        /// Check it for `stdio`, which needs no `listeners`.
+        #[arg(long)]
+        stdio: bool,
         /// Report in JSON.
         #[arg(long)]
         json: bool,
@@ -176,6 +182,16 @@ fn find_config(of_environment: Option<OsString>, files: &[&Path]) -> Result<Conf
     ))
 }
 
+/// The agents of `stdio`.
+#[derive(Debug, Args)]
+struct StdioSource {
+    #[command(flatten)]
+    config: ConfigArgument,
+    /// Base URL of an agent, or the URL of its card, in place of a configuration; repeatable.
+    #[arg(long = "agent", value_name = "URL", conflicts_with = "config")]
+    agents: Vec<String>,
+}
+
 /// Runs the command of the command line.
 pub fn run() -> ExitCode {
     let Cli { command } = Cli::parse();
@@ -190,8 +206,13 @@ fn run_command(command: Command) -> ExitCode {
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
         Command::Init(arguments) => init::run(&arguments),
         Command::Serve { config, upgrade } => with_config(&config, |path| serve(path, upgrade)),
-        Command::Check { config, json, question } => {
-            with_config(&config, |path| check::run(path, json, &question))
+        Command::Stdio(StdioSource { config, agents }) if agents.is_empty() => {
+            with_config(&config, |path| serve_stdio(Some(path), &agents))
+        }
+        Command::Stdio(StdioSource { agents, .. }) => serve_stdio(None, &agents),
+        Command::Check { config, stdio, json, question } => {
+            let load = if stdio { config::load_for_stdio } else { config::load };
+            with_config(&config, |path| check::run(path, load, json, &question))
         }
         Command::Key { json } => make_key(json),
         Command::Agents { config, json } => with_config(&config, |path| agents::run(path, json)),
@@ -279,7 +300,16 @@ fn print_error(line: &str) {
 
 /// Reads the configuration, or prints every problem with it.
 fn load(path: &Path) -> Result<Settings, ExitCode> {
-    config::load(path).map_err(|problems| {
+    printed(config::load(path))
+}
+
+/// Reads a configuration that needs no listeners, or prints every problem with it.
+fn load_for_stdio(path: &Path) -> Result<Settings, ExitCode> {
+    printed(config::load_for_stdio(path))
+}
+
+fn printed(loaded: Result<Settings, Problems>) -> Result<Settings, ExitCode> {
+    loaded.map_err(|problems| {
         print_error(&problems.to_string());
         ExitCode::FAILURE
     })
@@ -361,6 +391,39 @@ fn log_start(gateway: &Gateway, is_serving: &AtomicBool, endpoints: &str) {
         let awaited = awaited.iter().map(AwaitedAgent::place).collect::<Vec<_>>().join(", ");
         tracing::info!(agents_ready, tools, awaited, endpoints, "gateway started, agents are awaited");
     }
+}
+
+/// Serves the client at the other end of the standard streams. Standard output carries its messages
+/// alone.
+fn serve_stdio(path: Option<&Path>, agents: &[String]) -> ExitCode {
+    let loaded = match path {
+        Some(path) => load_for_stdio(path),
+        None => agents_at(agents).map(Settings::new).map_err(|problem| {
+            print_error(&format!("--agent: {problem}"));
+            ExitCode::FAILURE
+        }),
+    };
+    let settings = match loaded {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    start_log(&settings);
+    match path {
+        Some(path) => {
+            if let Err(code) = judge_client_certificates(path, &settings) {
+                return code;
+            }
+        }
+        None => settings.agents.iter().for_each(|agent| {
+            if let CardSource::Url(card) = &agent.card {
+                tracing::info!(agent = agent.name, card, "named agent");
+            }
+        }),
+    }
+    let Err(problem) = stdio::run(settings) else { return ExitCode::SUCCESS };
+    let file = path.map(|path| format!("{}: ", path.display())).unwrap_or_default();
+    print_error(&format!("{file}{problem}"));
+    ExitCode::FAILURE
 }
 
 /// Logs the client certificates for agents. One of a manifest that is not valid now ends the

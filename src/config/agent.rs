@@ -5,10 +5,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Uri};
 use jsonwebtoken::jwk::JwkSet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -35,6 +36,8 @@ const MAX_CARD_BYTES: usize = 1 << 20;
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 /// Most memory that one pattern of a schema may take when compiled, in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
+/// Longest name of an agent.
+const MAX_NAME_BYTES: usize = 32;
 /// Most names in `forward_headers`.
 const MAX_FORWARDED_NAMES: usize = 32;
 
@@ -560,7 +563,7 @@ impl AgentKeys {
 pub(super) fn name_problem(name: &str) -> Option<&'static str> {
     let head = name.bytes().next().is_some_and(|first| first.is_ascii_lowercase() || first.is_ascii_digit());
     let rest = |each: u8| each.is_ascii_lowercase() || each.is_ascii_digit() || matches!(each, b'-' | b'_');
-    (!head || name.len() > 32 || !name.bytes().all(rest)).then_some(
+    (!head || name.len() > MAX_NAME_BYTES || !name.bytes().all(rest)).then_some(
         "is not a name for an agent (a lower-case letter or digit, then up to 31 lower-case letters, digits, - and _)",
     )
 }
@@ -575,6 +578,40 @@ checked_text!(ToolName as "text", |name: &str| {
 });
 
 checked_text!(HostText as "host", check_host);
+
+/// Returns the agents at these URLs, of the agents or of their cards, each under a name of its own:
+/// the last segment of the path, else the first label of the host, else `agent`.
+///
+/// # Errors
+///
+/// The first URL that is not usable, with the reason.
+pub(crate) fn agents_at(urls: &[String]) -> Result<Vec<Agent>, String> {
+    let mut agents: Vec<Agent> = Vec::new();
+    for url in urls {
+        let uri = web_url(url).map_err(|problem| format!("{url}: {problem}"))?;
+        let base = manifest::name(&name_in_url(&uri));
+        let base = if base.is_empty() { "agent".to_owned() } else { base };
+        let is_free = |name: &String| agents.iter().all(|agent| agent.name != *name);
+        let numbered = (2..).map(|number| {
+            let end = format!("-{number}");
+            base.chars().take(MAX_NAME_BYTES - end.len()).chain(end.chars()).collect()
+        });
+        let name = std::iter::once(base.clone()).chain(numbered).find(is_free).unwrap_or_default();
+        agents.push(Agent::new(name, url));
+    }
+    Ok(agents)
+}
+
+/// Returns the part of the URL that names the agent; empty if there is none.
+fn name_in_url(url: &Uri) -> String {
+    let path = url.path().split("/.well-known/").next().unwrap_or_default();
+    let path = path.strip_suffix(".json").unwrap_or(path);
+    let segment = path.rsplit('/').find(|segment| !segment.is_empty());
+    let host = url.host().unwrap_or_default();
+    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+    let label = host.split_once('.').filter(|_| !is_address).map(|(label, _)| label);
+    segment.or(label).unwrap_or_default().to_owned()
+}
 
 /// Reads the location of a card: a URL, or a file that contains JSON.
 pub(super) fn card(written: &str, context: &ResolveContext<'_>) -> Result<CardSource, String> {

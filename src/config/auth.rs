@@ -532,8 +532,8 @@ section! {
         deny: bool => bool = false,
         /// Patterns for the caller's name: `key:NAME` for the holder of an API key,
         /// `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID` for a token without a subject,
-        /// `uri:URI` (SPIFFE ids too), `dns:NAME` and `cn:NAME` for certificates, `anonymous`.
-        /// Without it: any caller.
+        /// `uri:URI` (SPIFFE ids too), `dns:NAME` and `cn:NAME` for certificates, `local` for
+        /// the client of `stdio`, `anonymous`. Without it: any caller.
         callers: OneOrMany<Spanned<Pattern>> [example ["key:ci", "token:https://login.example.com#*"]],
         /// Patterns for the SANs of the caller's certificate. Without it: any certificate, or none.
         certificates: OneOrMany<Spanned<Pattern>> [example ["spiffe://example.com/*"]],

@@ -49,11 +49,11 @@ use self::resolve::ResolveContext;
 use self::settings::ConfigKeys;
 pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
-pub(crate) use agent::Manifest;
 pub use agent::{
     Agent, AgentTimeouts, AgentTls, CardSignature, CardSource, Protocol, SkillOverride, TaskMode,
     ToolGranularity,
 };
+pub(crate) use agent::{Manifest, agents_at};
 pub use auth::Rule;
 pub use auth::{
     ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, TokenIssuer,
@@ -97,12 +97,37 @@ pub fn load(path: &Path) -> Result<Settings, Problems> {
     load_with(path, &|name| std::env::var_os(name))
 }
 
+/// Reads a configuration like [`load`], for a process without listeners: the file need not have
+/// any.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_for_stdio(path: &Path) -> Result<Settings, Problems> {
+    read(path, ListenerRule::Optional, &|name| std::env::var_os(name))
+}
+
 /// Reads a configuration like [`load`], with an environment of the caller's choice.
 ///
 /// # Errors
 ///
 /// Every problem that it has, each with line and path.
 pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Settings, Problems> {
+    read(path, ListenerRule::Required, environment)
+}
+
+/// Tells if a configuration must have listeners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListenerRule {
+    Required,
+    Optional,
+}
+
+fn read(
+    path: &Path,
+    listeners: ListenerRule,
+    environment: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Settings, Problems> {
     let text = text(path)?;
     let mut problems = Vec::new();
     let root = match yaml::parse(&text, &mut problems) {
@@ -116,7 +141,7 @@ pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) ->
     let file = ConfigKeys::deserialize(ValueDeserializer::new(&root, &found));
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut reading = ResolveContext::new(folder, environment, found.into_inner());
-    let settings = file.ok().map(|file| file.resolve(&mut reading));
+    let settings = file.ok().map(|file| file.resolve(listeners, &mut reading));
     let problems = reading.into_problems();
     match settings {
         Some(settings) if problems.is_empty() => Ok(settings),

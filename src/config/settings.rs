@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
+use super::ListenerRule;
 use super::agent::{Agent, AgentKeys, name_problem};
 use super::auth::{Auth, AuthKeys, Mechanism};
 use super::auth::{Rule, RuleKeys, rules};
@@ -33,13 +34,12 @@ section! {
     /// The configuration of mcp-a2a-gateway.
     keys ConfigKeys("mcp-a2a-gateway") with {
         "title": "mcp-a2a-gateway",
-        "required": ["listeners"],
         "anyOf": [{ "required": ["agents"] }, { "required": ["manifests"] }]
     } {
         /// The URL under which clients reach the gateway. Needed behind a proxy: its host and its
         /// origin are accepted.
         public_url: String [example "https://gateway.example.com"],
-        /// The listeners for clients. At least one.
+        /// The listeners for clients. At least one, except for the command `stdio`, which uses none.
         listeners: Vec<Spanned<ListenerKeys>> [schema { "minItems": 1 }],
         /// The operator's own listener: health, readiness, metrics, state. Without this key there
         /// is none.
@@ -185,14 +185,14 @@ impl Settings {
 
 impl ConfigKeys {
     /// Converts the file to settings. A default replaces each value with a problem.
-    pub(super) fn resolve(mut self, context: &mut ResolveContext<'_>) -> Settings {
+    pub(super) fn resolve(mut self, needed: ListenerRule, context: &mut ResolveContext<'_>) -> Settings {
         self.section = Location { line: 1, at: String::new() };
         let has_url = self.public_url.place().is_some();
         let public_url = std::mem::take(&mut self.public_url).take();
         let public_url = public_url.and_then(|(place, text)| check_public_url(&text, &place, context));
         let auth = std::mem::take(&mut self.auth).open();
         let auth = auth.map(|keys| keys.resolve(public_url.as_deref(), context)).unwrap_or_default();
-        let listeners = self.resolve_listeners(&auth.mechanisms(), context);
+        let listeners = self.resolve_listeners(needed, &auth.mechanisms(), context);
         let admin = self.resolve_admin(&listeners, context);
         let seal_keys = seal_keys(std::mem::take(&mut self.seal_key), context);
         let signature = self.cards.get_mut().map(|cards| std::mem::take(&mut cards.signature));
@@ -205,7 +205,11 @@ impl ConfigKeys {
         let rules = rules(std::mem::take(&mut self.rules), &auth, &names, context);
         let prompts = prompts(std::mem::take(&mut self.prompts), &names, context);
         let serves_push = listeners.iter().any(|listener| listener.serve.push);
-        let push = self.resolve_push(has_url, serves_push, context);
+        let push = match needed {
+            ListenerRule::Required => self.resolve_push(has_url, serves_push, context),
+            // There is no listener to which agents could send.
+            ListenerRule::Optional => self.push(context),
+        };
         Settings {
             public_url,
             listeners,
@@ -235,15 +239,19 @@ impl ConfigKeys {
 
     fn resolve_listeners(
         &mut self,
+        needed: ListenerRule,
         mechanisms: &[Mechanism],
         context: &mut ResolveContext<'_>,
     ) -> Vec<Listener> {
-        let hint = "write `listeners:` and below it `  - address: 127.0.0.1:8080`";
+        let hint = "write `listeners:` and below it `  - address: 127.0.0.1:8080`; only `stdio` needs none";
         let written = std::mem::take(&mut self.listeners);
+        if needed == ListenerRule::Optional && written.place().is_none() {
+            return Vec::new();
+        }
         let Some((place, written)) = context.required(written, &self.section, "listeners", hint) else {
             return Vec::new();
         };
-        if written.is_empty() {
+        if needed == ListenerRule::Required && written.is_empty() {
             context.problem(&place, format!("is empty ({hint})"));
         }
         let mut listeners: Vec<Listener> = Vec::new();
@@ -483,7 +491,8 @@ section! {
         /// A request's header: its path and all lines. Longer ones are refused with 431. Over
         /// HTTP/2 each line counts 32 bytes more (RFC 9113 §6.5.2).
         header: usize as ByteSize = 32KiB in 1KiB..=1MiB,
-        /// Connections of clients, on each listener. More are closed at once.
+        /// Connections of clients, on each listener. More are closed at once. With `stdio`: the
+        /// messages that are handled at once; no more are read.
         connections: usize = 10000 in 1..=1000000,
     }
     keys {

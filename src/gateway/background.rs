@@ -57,7 +57,15 @@ impl BackgroundService {
 
 #[async_trait]
 impl PingoraBackgroundService for BackgroundService {
-    async fn start(&self, mut shutdown: ShutdownWatch) {
+    async fn start(&self, shutdown: ShutdownWatch) {
+        self.run(shutdown).await;
+    }
+}
+
+impl BackgroundService {
+    /// Runs the background work on the present runtime, until `shutdown` turns true and the last
+    /// request has ended.
+    pub(crate) async fn run(&self, mut shutdown: ShutdownWatch) {
         let Gateway { dispatcher, succession } = &self.gateway;
         self.http_client.attach(tokio::runtime::Handle::current());
         let mut work = JoinSet::new();

@@ -16,8 +16,8 @@ use crate::config::{Require, RequireRule, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, BodyReader, ClientConnection, DrainState, Headers, HostPolicy, PublicUrl, ResponseSink,
-    Route, empty, fault, json, preflight, text,
+    AccessRecord, BodyReader, ClientConnection, DrainState, Headers, HostPolicy, LocalConnection, PublicUrl,
+    ResponseSink, Route, empty, fault, json, preflight, text,
 };
 use crate::limits::quota_owner;
 use crate::mcp::Era;
@@ -141,6 +141,36 @@ impl Dispatcher {
             Err(Abort::Rejected(fault)) => {
                 // Boxed: rare cases must not make every request larger.
                 Box::pin(self.reject_without_reading_body(http, record, fault)).await
+            }
+        }
+    }
+
+    /// Handles a message of the program that started this process: it has no host, no origin and no
+    /// credentials to check.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected.
+    pub(super) async fn handle_local(
+        &self,
+        http: &mut LocalConnection,
+        record: &mut AccessRecord,
+    ) -> Result<(), ClientGone> {
+        let owner = quota_owner(&record.caller, None);
+        let admitted = self.discovery.limits.check_request_rate(&owner);
+        record.quota_owner = Some(owner);
+        record.forwarded = self.discovery.directory.along(&http.head().headers, || None);
+        let done = match admitted {
+            Ok(()) => Box::pin(self.mcp_server.serve(http, record, Route::AllAgents)).await,
+            Err(fault) => Err(fault.into()),
+        };
+        match done {
+            Ok(()) => Ok(()),
+            Err(Abort::ClientGone) => Err(ClientGone),
+            Err(Abort::Rejected(rejection)) => {
+                record.record_rejection(&rejection, &self.metrics);
+                let (era, id) = (http.era(), http.id().cloned());
+                fault(http, &rejection, era, id.as_ref()).await
             }
         }
     }

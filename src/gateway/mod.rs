@@ -24,13 +24,13 @@ use crate::batch::{BatchLimits, BatchResources, BatchService};
 use crate::calls::{
     CallEngine, CallSettings, CancelledCalls, InFlightCalls, ServerIdentity, TaskLookup, TaskSettings,
 };
-use crate::config::{FamilyPolicy, Require, Settings};
+use crate::config::{FamilyPolicy, Require, Sessions, Settings};
 use crate::discovery::{Discovery, LiveCatalogue};
 use crate::fault::{ClientGone, Fault};
 use crate::follow::{FollowLimits, TaskFollower};
 use crate::http_edge::{
-    AccessRecord, BodyReader, DrainState, check_certificate, give_up, has_unambiguous_length, header_fits,
-    parse,
+    AccessRecord, BodyReader, DrainState, LocalConnection, ResponseSink, check_certificate, give_up,
+    has_unambiguous_length, header_fits, parse,
 };
 use crate::limits::Limits;
 use crate::mcp_server::{McpServer, McpSettings};
@@ -268,6 +268,17 @@ impl SharedParts {
         }
     }
 
+    fn sessions(
+        &self,
+        settings: &Settings,
+        journal: &Arc<TaskJournal>,
+        predecessor: &Arc<Predecessor>,
+    ) -> SessionStore {
+        let (sealer, journal, predecessor) = (self.sealer.clone(), journal.clone(), predecessor.clone());
+        let Sessions { ttl, max_cached } = settings.sessions;
+        SessionStore::new(ttl.as_secs(), max_cached, sealer, journal, predecessor)
+    }
+
     fn resources(
         &self,
         settings: &Settings,
@@ -415,13 +426,7 @@ impl Gateway {
         let lookup = Arc::new(parts.task_lookup(settings));
         let identity = Arc::new(ServerIdentity::new(settings));
         let predecessor = Arc::new(Predecessor::none());
-        let sessions = Arc::new(SessionStore::new(
-            settings.sessions.ttl.as_secs(),
-            settings.sessions.max_cached,
-            parts.sealer.clone(),
-            lookup.journal.clone(),
-            predecessor.clone(),
-        ));
+        let sessions = Arc::new(parts.sessions(settings, &lookup.journal, &predecessor));
         let engine =
             Arc::new(parts.call_engine(settings, lookup.clone(), sessions.clone(), identity.clone()));
         let memory = memory_bank(settings, &lookup.journal);
@@ -509,6 +514,26 @@ impl Gateway {
         }
         record.finish(http, &dispatcher.no_agent);
         Handled::Served
+    }
+
+    /// Answers a message of the program that started this process. Its caller is `local`, which
+    /// presents no credentials.
+    pub(crate) async fn handle_local(&self, http: &mut LocalConnection) {
+        let dispatcher = &*self.dispatcher;
+        let mut record = AccessRecord::new(Caller::local());
+        let _counted = RequestGuard::enter(&dispatcher.open_requests);
+        if let Err(ClientGone) = dispatcher.handle_local(http, &mut record).await
+            && record.fault.is_none()
+        {
+            record.outcome = label::Outcome::ClientGone;
+        }
+        record.finish_with(http.head(), &dispatcher.no_agent, || http.facts());
+    }
+
+    /// Records the rejection of a message before it became a request.
+    pub(crate) fn record_rejection(&self, rejection: &Fault) {
+        let mut record = AccessRecord::new(Caller::local());
+        record.record_rejection(rejection, &self.dispatcher.metrics);
     }
 
     /// Answers a request that has no route, for a host that serves only the gateway.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::request::Parts;
 use pingora::proxy::Session;
 
 use super::route::loggable_path;
@@ -24,6 +25,18 @@ pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {
         AgentFailure::Bytes => Outcome::GatewayFault,
         _ => Outcome::AgentFault,
     }
+}
+
+/// Facts of the transport about one request and its response.
+pub(crate) struct ExchangeFacts {
+    /// Name of the listener.
+    pub(crate) listener: String,
+    /// Status of the response; 0 without a response.
+    pub(crate) status: u16,
+    /// Bytes of the request body.
+    pub(crate) bytes_in: u64,
+    /// Bytes of the response body.
+    pub(crate) bytes_out: u64,
 }
 
 /// Access record: the facts about one request so far.
@@ -138,6 +151,21 @@ impl AccessRecord {
 
     /// Counts and logs the request.
     pub(crate) fn finish(&self, http: &Session, no_agent: &AgentMetrics) {
+        self.finish_with(http.req_header(), no_agent, || ExchangeFacts {
+            listener: http.server_addr().map(ToString::to_string).unwrap_or_default(),
+            status: http.response_written().map_or(0, |response| response.status.as_u16()),
+            bytes_in: http.body_bytes_read() as u64,
+            bytes_out: http.body_bytes_sent() as u64,
+        });
+    }
+
+    /// Counts and logs the request with this head, over any transport.
+    pub(crate) fn finish_with(
+        &self,
+        head: &Parts,
+        no_agent: &AgentMetrics,
+        facts: impl FnOnce() -> ExchangeFacts,
+    ) {
         let took = self.begun.elapsed();
         let metrics = self.agent.as_ref().map_or(no_agent, |agent| &agent.metrics);
         metrics.request(self.method, self.outcome);
@@ -145,13 +173,12 @@ impl AccessRecord {
         if !tracing::enabled!(target: "access", tracing::Level::INFO) {
             return;
         }
-        let header = http.req_header();
-        let listener = http.server_addr().map(ToString::to_string).unwrap_or_default();
+        let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
         AccessLine {
             listener: &listener,
-            method: header.method.as_str(),
-            path: loggable_path(header.uri.path()),
-            status: http.response_written().map_or(0, |response| response.status.as_u16()),
+            method: head.method.as_str(),
+            path: loggable_path(head.uri.path()),
+            status,
             rpc: (self.method != Method::Other).then(|| self.method.label()),
             tool: self.tool.as_deref(),
             agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
@@ -159,8 +186,8 @@ impl AccessRecord {
             session: self.session,
             took,
             agent_took: self.agent_took,
-            bytes_in: http.body_bytes_read() as u64,
-            bytes_out: http.body_bytes_sent() as u64,
+            bytes_in,
+            bytes_out,
             outcome: self.outcome.label(),
             fault: self.fault,
         }

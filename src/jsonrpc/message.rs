@@ -203,6 +203,42 @@ pub struct RawParams<'a> {
     pub meta: Option<&'a RawValue>,
 }
 
+/// Returns the id of a message of which only the first and the last bytes are left, if it is the id
+/// of the message itself: clients write it before or after all else.
+pub(crate) fn recover_id_of_cut(first: &[u8], last: &[u8]) -> Option<Id> {
+    let mut found = None;
+    let mut reader = serde_json::Deserializer::from_slice(first);
+    // The text ends too soon, after the id or before it.
+    if reader.deserialize_map(IdReader(&mut found)).is_err() && found.is_some() {
+        return found;
+    }
+    let last = String::from_utf8_lossy(last);
+    let (_, id) = last.trim_end().strip_suffix('}')?.rsplit_once("\"id\":")?;
+    serde_json::from_str(id.trim()).ok()
+}
+
+/// Reads the members of an object up to the id.
+struct IdReader<'f>(&'f mut Option<Id>);
+
+impl<'de> Visitor<'de> for IdReader<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Text<'de>>()? {
+            if name.as_str() == "id" {
+                *self.0 = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Returns the id of a body that is not a valid message, so that the client can match the error to
 /// its request.
 pub fn recover_id(text: &str) -> Option<Id> {

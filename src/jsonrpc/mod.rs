@@ -20,7 +20,7 @@ pub use message::{
     Message, MessageKind, elements, is_batch, parse, parse_envelope, recover_id, write_error, write_result,
 };
 pub use message::{ParseError, RawParams};
-pub(crate) use message::{parse_raw, write_notification, write_request};
+pub(crate) use message::{parse_raw, recover_id_of_cut, write_notification, write_request};
 pub use scan::{Malformed, Scan, each_name, well_formed};
 
 /// A JSON-RPC request id: a string or a number, unchanged byte for byte, so that the responses to

@@ -98,6 +98,11 @@ fn accepted(headers: &HeaderMap) -> (bool, bool) {
     if json || stream { (json, stream) } else { (true, true) }
 }
 
+/// Encodes an `Mcp-Name` value in its base64 form: `=?base64?…?=`.
+pub(crate) fn encode_base64_name(name: &str) -> String {
+    format!("=?base64?{}?=", STANDARD.encode(name))
+}
+
 /// Decodes the base64 form of an `Mcp-Name` value: `=?base64?…?=`.
 ///
 /// Returns `None` if the value looks like that form and is not valid.
@@ -149,6 +154,7 @@ mod tests {
     #[test]
     fn names_in_base64_are_undone() {
         assert_eq!(decode_base64_name("plain").unwrap(), "plain");
+        assert_eq!(decode_base64_name(&encode_base64_name("=?base64?é?=")).unwrap(), "=?base64?é?=");
         assert_eq!(decode_base64_name("=?base64?w6k=?=").unwrap(), "é");
         assert_eq!(decode_base64_name("=?base64?***?="), None);
     }

@@ -57,7 +57,8 @@ impl McpServer {
         stream: &mut Subscription<'a>,
         events: &mut SseWriter<'_, impl ResponseSink>,
     ) -> Result<(), ClientGone> {
-        let Some(session) = &stream.client.session else { return Ok(()) };
+        let client = stream.client;
+        let Some(session) = &client.session else { return Ok(()) };
         let since = std::mem::replace(&mut stream.evaluated, Instant::now());
         let uris = self.sessions.subscriptions(session).into_iter().map(SubscriptionKey::Resource);
         let tasks = self.sessions.tasks(session).into_iter().map(SubscriptionKey::CoreTask);
@@ -72,8 +73,18 @@ impl McpServer {
             match topic {
                 topic if stream.watching.has(&topic) || stream.missing.contains(&topic) => {}
                 topic if topic.handle().is_some() => new.push(topic),
+                SubscriptionKey::Resource(uri) if stream.plain.contains_key(&uri) => {}
                 SubscriptionKey::Resource(uri) => {
-                    self.watch_resource(stream, &uri).await;
+                    let resumed = self.resources.resubscribe(client, &uri).await;
+                    let Ok(Some(source)) = resumed else { continue };
+                    stream.watch_resource(uri.clone(), source);
+                    // Changes between the client's subscription and this moment are notified now.
+                    let before = self.sessions.take_mark(session, &uri);
+                    if let Some((resource, before)) = stream.plain.get_mut(&uri).zip(before) {
+                        resource.marked = before;
+                        let number = resource.number;
+                        self.notify_resource(number, stream, events).await?;
+                    }
                 }
                 SubscriptionKey::Task(_) | SubscriptionKey::CoreTask(_) => {}
             }

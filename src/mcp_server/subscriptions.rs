@@ -258,7 +258,7 @@ impl McpServer {
 
     /// Watches a resource that is not a task. Returns true if it is new, and this client may
     /// subscribe to it.
-    pub(super) async fn watch_resource<'a>(&'a self, stream: &mut Subscription<'a>, uri: &str) -> bool {
+    async fn watch_resource<'a>(&'a self, stream: &mut Subscription<'a>, uri: &str) -> bool {
         if stream.plain.contains_key(uri) {
             return false;
         }
@@ -299,18 +299,23 @@ impl McpServer {
     ) -> Result<(), Fault> {
         let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
         let session = client.session.as_ref().ok_or(Fault::SessionRequired)?;
+        let mut mark = None;
         let is_there = match SubscriptionKey::Resource(uri.to_owned()).handle() {
             Some(task) => self.lookup().readable(client, task).await?.is_some(),
             // Anonymous callers too, although nothing in their list changes.
             None if ResourceUri::read(uri) == Some(ResourceUri::Streams) => true,
-            None if self.resources.is_own(uri) => self.resources.subscribe(client, uri).await?.is_some(),
+            None if self.resources.is_own(uri) => {
+                let source = self.resources.subscribe(client, uri).await?;
+                mark = source.as_ref().map(|source| (source.mark)());
+                source.is_some()
+            }
             // Clients try this with URIs of their own; those never cause a notification.
             None => !FAMILIES.iter().any(|scheme| uri.starts_with(scheme)),
         };
         if !is_there {
             return Err(Fault::no_such_resource(uri));
         }
-        if !self.sessions.subscribe(session, uri).await {
+        if !self.sessions.subscribe(session, uri, mark).await {
             return Err(Fault::InvalidParams("too many subscriptions, or too long a uri".into()));
         }
         Ok(())

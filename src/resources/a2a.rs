@@ -116,16 +116,16 @@ impl ResourceProvider for A2aResources {
             media_type: JSON.to_owned(),
             facts,
         };
-        let about = "Every A2A agent here: whether it can be called, and its card";
-        let mut lines = vec![
-            line(REGISTRY.to_owned(), "registry", about, self.registry_facts(client)),
-            line(
-                STREAMS.to_owned(),
-                "streams",
-                "Your tasks with an open stream of their agent",
-                self.streams_facts(client),
-            ),
-        ];
+        let mut lines = vec![line(
+            STREAMS.to_owned(),
+            "streams",
+            "Your tasks with an open stream of their agent",
+            self.streams_facts(client),
+        )];
+        if self.authorizer().may_read(&client.caller, None, REGISTRY) {
+            let about = "Every A2A agent here: whether it can be called, and its card";
+            lines.push(line(REGISTRY.to_owned(), "registry", about, self.registry_facts(client)));
+        }
         for (agent, known) in self.known_agents(client) {
             let uri = agent_uri(&agent.settings.name);
             if !self.authorizer().may_read(&client.caller, Some(&agent), &uri) {

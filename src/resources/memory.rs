@@ -241,7 +241,9 @@ impl ResourceProvider for MemoryResources {
         let (namespace, key) = match MemoryUri::parse(uri) {
             Some(MemoryUri::Keys { namespace, .. }) => (namespace, None),
             Some(MemoryUri::Data { namespace, key }) => (namespace, Some(key.into_owned())),
-            Some(MemoryUri::Search { .. }) | None => return Ok(None),
+            // Any change of the namespace may change what a search finds.
+            Some(MemoryUri::Search { namespace, .. }) => (namespace, None),
+            None => return Ok(None),
         };
         let (owner, stored) = (owner_of(client), self.stored_namespace(client, &namespace));
         let changes = self.bank.changes_of(&owner);

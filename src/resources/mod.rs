@@ -386,6 +386,23 @@ impl ResourceRegistry {
         subscribed
     }
 
+    /// Subscribes for a session again, after [`Self::subscribe`] accepted it: the rate and the audit
+    /// log do not count that twice.
+    ///
+    /// # Errors
+    ///
+    /// The [`Fault`] with which the request is rejected.
+    pub(crate) async fn resubscribe<'a>(
+        &'a self,
+        client: &'a ClientContext<'a>,
+        uri: &str,
+    ) -> Result<Option<ChangeSource<'a>>, Fault> {
+        let Some(found) = self.find(uri) else { return Ok(None) };
+        let provider = &found.family.provider;
+        provider.authorize(&self.authorizer, ResourceRequest { client, uri: &found.uri })?;
+        provider.subscribe(client, &found.uri).await
+    }
+
     /// Returns the values of a variable of a template; none if no provider has the template.
     ///
     /// # Errors

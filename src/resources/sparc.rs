@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 use super::{
     AgentTypes, ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent,
@@ -82,9 +83,18 @@ struct PhaseVisit {
     changed_ms: u64,
     task: String,
     text: Option<String>,
-    /// Id, name and description of each artifact; of the last phase of the task.
+    /// Id, name and description of each artifact that the agent made in the phase.
     artifacts: Vec<[Option<String>; 3]>,
     agent_type: Option<String>,
+}
+
+/// The start of a phase of one task.
+struct TaskPhaseStart {
+    phase: usize,
+    /// Time of the agent.
+    timestamp: Option<String>,
+    /// Number of artifacts that the task had.
+    artifacts_before: usize,
 }
 
 /// The tasks of a context.
@@ -116,6 +126,8 @@ pub(crate) struct SparcResources {
     agent_types: AgentTypes,
     /// Templates by phase: at most one for each phase.
     templates: Mutex<HashMap<&'static str, CachedTemplate>>,
+    /// Never notified: for subscribers of templates.
+    never: watch::Sender<u64>,
 }
 
 #[async_trait]
@@ -218,6 +230,9 @@ impl ResourceProvider for SparcResources {
                     mark: Box::new(move || self.capabilities_mark(client, &agent_type)),
                 })
             }
+            Some(SparcUri::Template(phase)) if self.settings.templates.contains_key(phase) => {
+                Some(ChangeSource { changes: self.never.subscribe(), mark: Box::new(|| 0) })
+            }
             Some(SparcUri::Template(_)) | None => None,
         })
     }
@@ -253,6 +268,7 @@ impl SparcResources {
             has_batches: settings.batchtools.is_some(),
             agent_types: AgentTypes::new(settings),
             templates: Mutex::default(),
+            never: watch::Sender::new(0),
         }
     }
 
@@ -297,19 +313,20 @@ impl SparcResources {
         contexts.into_iter().map(listed).collect()
     }
 
-    /// Returns the phases that a task went through, each with the agent's time.
-    fn phases_of(&self, work: &crate::bridge::output::AgentOutput) -> Vec<(usize, Option<String>)> {
+    /// Returns the phases that a task went through.
+    fn phases_of(&self, work: &crate::bridge::output::AgentOutput) -> Vec<TaskPhaseStart> {
         let number = |name: &str| PHASES.iter().position(|phase| *phase == name);
-        let told: Vec<_> = work
-            .phases
-            .iter()
-            .filter_map(|visited| Some((number(&visited.name)?, visited.timestamp.clone())))
-            .collect();
+        let start = |visited: &crate::bridge::output::VisitedPhase| {
+            let (timestamp, artifacts_before) = (visited.timestamp.clone(), visited.artifacts_before);
+            Some(TaskPhaseStart { phase: number(&visited.name)?, timestamp, artifacts_before })
+        };
+        let told: Vec<_> = work.phases.iter().filter_map(start).collect();
         if !told.is_empty() {
             return told;
         }
         let by_rule = self.lookup.settings.phase_of(work.skill.as_deref()).and_then(number);
-        by_rule.map(|phase| (phase, None)).into_iter().collect()
+        let start = |phase| TaskPhaseStart { phase, timestamp: None, artifacts_before: 0 };
+        by_rule.map(start).into_iter().collect()
     }
 
     fn visits(&self, client: &ClientContext<'_>, entry: &TaskEntry) -> Vec<PhaseVisit> {
@@ -320,27 +337,30 @@ impl SparcResources {
             let last = phases.len().saturating_sub(1);
             let created = iso8601(inside.created.unix_ms);
             let changed = iso8601(inside.changed.unix_ms);
-            let times: Vec<Option<String>> = phases.iter().map(|(_, time)| time.clone()).collect();
-            let visit = |(at, (phase, started)): (usize, (usize, Option<String>))| {
+            let visit = |at: usize, start: &TaskPhaseStart| {
                 let is_last = at == last;
-                let next = times.get(at + 1).cloned().flatten();
+                let following = phases.get(at + 1);
+                let next = following.and_then(|start| start.timestamp.clone());
+                // The first phase has what was there before it, the last one all that came later.
+                let from = if at == 0 { 0 } else { start.artifacts_before };
+                let until = following.map_or(usize::MAX, |start| start.artifacts_before);
                 let text = inside.work.status.as_ref().map(|said| clean(&words(said), MAX_TEXT_BYTES));
                 let made = |made: &crate::a2a::Artifact| {
                     [Some(made.artifact_id.clone()), made.name.clone(), made.description.clone()]
                 };
                 PhaseVisit {
-                    phase,
+                    phase: start.phase,
                     state: if is_last { state.as_str() } else { TaskState::Completed.as_str() },
-                    started: started.unwrap_or_else(|| created.clone()),
+                    started: start.timestamp.clone().unwrap_or_else(|| created.clone()),
                     changed: if is_last { changed.clone() } else { next.unwrap_or_else(|| changed.clone()) },
                     changed_ms: inside.changed.unix_ms,
                     task: task.clone(),
                     text: text.filter(|text| is_last && !text.is_empty()),
-                    artifacts: if is_last { inside.work.artifacts().map(made).collect() } else { Vec::new() },
+                    artifacts: inside.work.artifacts().take(until).skip(from).map(made).collect(),
                     agent_type: inside.work.metadata.text(crate::bridge::output::AGENT_TYPE),
                 }
             };
-            phases.into_iter().enumerate().map(visit).collect()
+            phases.iter().enumerate().map(|(at, start)| visit(at, start)).collect()
         })
     }
 

@@ -30,7 +30,7 @@ use pingora::services::ServiceHandle;
 use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
-use shutdown::{DrainSignal, EndSignals, YieldingService};
+use shutdown::{DrainSignal, YieldingService};
 use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
@@ -41,7 +41,7 @@ use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
 pub(crate) use connection_limit::forward_stream_traits;
-pub(crate) use shutdown::ListenerShutdown;
+pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
 
 /// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
 /// connection and gain nothing.
@@ -115,7 +115,7 @@ fn create(
     tls::install_provider();
     let hangups = tls::hangups();
     // Before the first file is written.
-    shutdown::survive_file_size_limit();
+    survive_file_size_limit();
     // Before the gateway, which reads the limit too.
     let descriptors = FileDescriptorBudget::raised();
     warn_if_few(descriptors, &settings);
@@ -292,7 +292,7 @@ impl PreparedServer {
 }
 
 /// Ends the process; the log is written first.
-fn end_process(code: i32) -> ! {
+pub(crate) fn end_process(code: i32) -> ! {
     log::flush();
     std::process::exit(code)
 }

@@ -35,7 +35,7 @@ const HANDOVER: Duration = Duration::from_secs(6);
 
 /// Makes a write beyond the limit of file sizes fail, as on a full disk: without this it ends the
 /// process.
-pub(super) fn survive_file_size_limit() {
+pub(crate) fn survive_file_size_limit() {
     let runtime = Builder::new_current_thread().enable_io().build();
     let handled = runtime.and_then(|runtime| {
         // The handler stays when this runtime and the receiver are gone.
@@ -63,7 +63,7 @@ pub(super) struct DrainSignal {
 }
 
 /// The signals that end the process.
-pub(super) struct EndSignals {
+pub(crate) struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
     /// Ends the process after its sockets were handed over.
@@ -118,7 +118,7 @@ impl DrainSignal {
         let until = Instant::now() + self.whole();
         self.gateway.close();
         tokio::select! {
-            () = ending.again() => return ShutdownSignal::FastShutdown,
+            () = ending.received() => return ShutdownSignal::FastShutdown,
             () = tokio::time::sleep(self.shutdown.grace) => {}
         }
         self.finish(ending, Duration::ZERO, until);
@@ -129,7 +129,7 @@ impl DrainSignal {
 impl EndSignals {
     /// Receives the signals from now on. Until then each of them ends the process at once, without
     /// a response to the calls under way. `None`: they cannot be received.
-    pub(super) fn register() -> Option<Self> {
+    pub(crate) fn register() -> Option<Self> {
         let runtime = Builder::new_current_thread().enable_io().build();
         let signals = runtime.and_then(|runtime| {
             // The receivers outlive this runtime: any other of the process delivers to them.
@@ -144,8 +144,8 @@ impl EndSignals {
         signals.ok()
     }
 
-    /// Waits for a signal that ends the process at once.
-    async fn again(&mut self) {
+    /// Waits for SIGTERM or SIGINT.
+    pub(crate) async fn received(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -189,7 +189,7 @@ async fn finish(
         }
     };
     tokio::select! {
-        () = ending.again() => {}
+        () = ending.received() => {}
         () = done => {}
     }
     info!(running = gateway.running(), requests = gateway.requests(), "ending");

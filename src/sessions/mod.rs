@@ -126,6 +126,9 @@ struct SessionState {
     level: Option<LoggingLevel>,
     /// Resources that the client subscribed to.
     subscriptions: BTreeSet<String>,
+    /// Marks of the resources at their subscription, until a stream of the session compares them.
+    #[serde(skip)]
+    marks: BTreeMap<String, u64>,
     /// Handles of the core tasks that the session began, oldest first.
     tasks: VecDeque<String>,
     expires: u64,
@@ -547,13 +550,14 @@ impl Sessions {
         });
     }
 
-    /// Subscribes to a resource. Returns true if there was room.
-    fn subscribe(&self, session: &Session, uri: &str) -> bool {
+    /// Subscribes to a resource with the present mark of its content. Returns true if there was
+    /// room.
+    fn subscribe(&self, session: &Session, uri: &str, mark: Option<u64>) -> bool {
         uri.len() <= LONGEST_URI
             && self.update(session, |changes| {
                 let room = changes.subscriptions.len() < MOST_SUBSCRIPTIONS;
-                if room {
-                    changes.subscriptions.insert(uri.to_owned());
+                if room && changes.subscriptions.insert(uri.to_owned()) {
+                    changes.marks.extend(mark.map(|mark| (uri.to_owned(), mark)));
                 }
                 room || changes.subscriptions.contains(uri)
             })
@@ -561,7 +565,15 @@ impl Sessions {
 
     /// Removes a subscription.
     fn unsubscribe(&self, session: &Session, uri: &str) {
-        self.update(session, |changes| changes.subscriptions.remove(uri));
+        self.update(session, |changes| {
+            changes.marks.remove(uri);
+            changes.subscriptions.remove(uri)
+        });
+    }
+
+    /// Returns the mark of a resource at its subscription, the first time.
+    fn take_mark(&self, session: &Session, uri: &str) -> Option<u64> {
+        self.table().changes.get_mut(&session.key)?.marks.remove(uri)
     }
 
     /// Returns the resources that the session subscribed to.
@@ -698,16 +710,16 @@ mod tests {
     fn the_caller_with_most_changes_gives_way() {
         let sessions = Sessions::new(1000, 8);
         let (first, _) = session(&sessions, ("ben", 0), 1000);
-        assert!(sessions.subscribe(&first, "a:0"));
+        assert!(sessions.subscribe(&first, "a:0", None));
         let flood = |from: u8| {
             for number in from..from + 30 {
                 let (session, _) = session(&sessions, ("ann", number), 1000);
-                assert!(sessions.subscribe(&session, "a:0"));
+                assert!(sessions.subscribe(&session, "a:0", None));
             }
         };
         flood(0);
         let more: Vec<Session> = (1..4).map(|number| session(&sessions, ("ben", number), 1000).0).collect();
-        assert!(more.iter().all(|session| sessions.subscribe(session, "a:0")));
+        assert!(more.iter().all(|session| sessions.subscribe(session, "a:0", None)));
         flood(30);
         for session in more.iter().chain([&first]) {
             assert_eq!(sessions.subscriptions(session).len(), 1);
@@ -717,7 +729,7 @@ mod tests {
         let sessions = Sessions::new(1000, 2);
         for (name, fits) in [("ann", true), ("ben", true), ("eve", false), ("ben", true)] {
             let (session, _) = session(&sessions, (name, 7), 1000);
-            assert_eq!(sessions.subscribe(&session, "a:0"), fits, "{name}");
+            assert_eq!(sessions.subscribe(&session, "a:0", None), fits, "{name}");
         }
     }
 
@@ -776,18 +788,18 @@ mod tests {
         let id = begin(&sessions, 0);
         let (session, _) = sessions.find(&sealer(), "me", &id, 1001).unwrap();
         for number in 0..MOST_SUBSCRIPTIONS {
-            assert!(sessions.subscribe(&session, &format!("a:{number}")));
+            assert!(sessions.subscribe(&session, &format!("a:{number}"), None));
         }
-        assert!(sessions.subscribe(&session, "a:0"));
-        assert!(!sessions.subscribe(&session, "a:more"));
+        assert!(sessions.subscribe(&session, "a:0", None));
+        assert!(!sessions.subscribe(&session, "a:more", None));
         sessions.unsubscribe(&session, "a:0");
-        assert!(sessions.subscribe(&session, "a:more"));
+        assert!(sessions.subscribe(&session, "a:more", None));
         for number in (0..=MOST_SUBSCRIPTIONS).rev() {
             sessions.add_task(&session, &format!("t-{number:03}"));
         }
         let tasks = sessions.tasks(&session);
         assert!(tasks.len() == MOST_SUBSCRIPTIONS && tasks.contains("t-000"), "the oldest went");
-        assert!(!sessions.subscribe(&session, &"x".repeat(5000)));
+        assert!(!sessions.subscribe(&session, &"x".repeat(5000), None));
         sessions.sweep(1060);
         let table = sessions.table();
         assert!(table.changes.is_empty() && table.owners.is_empty() && table.by_changes.is_empty());
@@ -796,7 +808,7 @@ mod tests {
     fn rows_say_all_to_the_next_process() {
         let (sessions, next) = (Sessions::new(1000, 2), Sessions::new(1000, 10));
         let (live, live_id) = session(&sessions, ("ann", 9), 1005);
-        assert!(sessions.subscribe(&live, "a:1"));
+        assert!(sessions.subscribe(&live, "a:1", None));
         sessions.set_level(&live, LoggingLevel::Error);
         sessions.add_task(&live, "t-1");
         let ended: Vec<String> = (0..3)

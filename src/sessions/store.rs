@@ -122,9 +122,10 @@ impl SessionStore {
         self.table.revoke(key, expires);
     }
 
-    /// Subscribes to a resource, and waits for the disk. Returns true if there was room.
-    pub(crate) async fn subscribe(&self, session: &Session, uri: &str) -> bool {
-        let has_room = self.table.subscribe(session, uri);
+    /// Subscribes to a resource with the present mark of its content, and waits for the disk.
+    /// Returns true if there was room.
+    pub(crate) async fn subscribe(&self, session: &Session, uri: &str, mark: Option<u64>) -> bool {
+        let has_room = self.table.subscribe(session, uri, mark);
         if has_room {
             self.persist(session).await;
         }
@@ -153,6 +154,12 @@ impl SessionStore {
     /// Returns the handles of the core tasks that the session began.
     pub(crate) fn tasks(&self, session: &Session) -> std::collections::BTreeSet<String> {
         self.table.tasks(session)
+    }
+
+    /// Returns the mark of a resource at its subscription, the first time; `None` if the
+    /// subscription is of another process.
+    pub(crate) fn take_mark(&self, session: &Session, uri: &str) -> Option<u64> {
+        self.table.take_mark(session, uri)
     }
 
     /// Returns the resources that the session subscribed to.

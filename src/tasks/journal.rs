@@ -326,6 +326,9 @@ struct TaskRecord {
     /// Phases of a workflow that it went through, each with the agent's time.
     #[serde(default)]
     phases: Vec<(String, Option<String>)>,
+    /// Number of artifacts that it had when each of these phases began.
+    #[serde(default)]
+    phase_artifacts: Vec<usize>,
     /// True if the artifacts were too large to be kept.
     shed: bool,
     /// True if the agent has lost the task.
@@ -384,6 +387,7 @@ impl TaskEntry {
                 .iter()
                 .map(|phase| (phase.name.clone(), phase.timestamp.clone()))
                 .collect(),
+            phase_artifacts: inside.work.phases.iter().map(|phase| phase.artifacts_before).collect(),
             shed,
             lost: inside.over == Some(Err(AgentFailure::TaskNotFound)),
             turns: inside.turns.all().collect(),
@@ -414,8 +418,12 @@ impl TaskEntry {
         entry.restore(|inside| {
             inside.created = instant_from_age(record.created, now);
             inside.work.artifacts_shed = record.shed;
-            let phases = record.phases.into_iter();
-            inside.work.phases = phases.map(|(name, timestamp)| VisitedPhase { name, timestamp }).collect();
+            let counts = record.phase_artifacts.into_iter().chain(std::iter::repeat(0));
+            let phases =
+                record.phases.into_iter().zip(counts).map(|((name, timestamp), artifacts_before)| {
+                    VisitedPhase { name, timestamp, artifacts_before }
+                });
+            inside.work.phases = phases.collect();
             inside.work.skill = record.skill.map(Into::into);
             record.omitted.into_iter().for_each(|name| inside.work.metadata.omit(name));
             inside.verdict = record.cancelled.then_some(ClientOverride::Cancelled);

@@ -120,6 +120,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("gateway", BELOW_GATEWAY),
     ("server", ANYTHING),
+    ("stdio", ANYTHING),
     ("tls", ANYTHING),
     ("admin", ANYTHING),
     ("cli", ANYTHING),

@@ -80,11 +80,11 @@ fn pretty(actual: &str, expected: &str) {
 #[test]
 fn missing_section_says_what_to_write() {
     let expected = "\
-gateway.yaml:1: listeners: is missing (write `listeners:` and below it `  - address: 127.0.0.1:8080`)
+gateway.yaml:1: listeners: is missing (write `listeners:` and below it `  - address: 127.0.0.1:8080`; only `stdio` needs none)
 gateway.yaml:1: agents: is missing (write `agents:`, below it a name, and below that `card: URL`)";
     pretty(&report("threads: 1\n"), expected);
     let expected = "\
-gateway.yaml:1: listeners: is empty (write `listeners:` and below it `  - address: 127.0.0.1:8080`)
+gateway.yaml:1: listeners: is empty (write `listeners:` and below it `  - address: 127.0.0.1:8080`; only `stdio` needs none)
 gateway.yaml:2: agents: is empty (write `agents:`, below it a name, and below that `card: URL`)";
     pretty(&report("listeners: []\nagents:\n"), expected);
 }

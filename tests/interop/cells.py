@@ -46,9 +46,10 @@ def ask(name, argv, limit):
 def show(title, cells, rows, columns):
     """Prints the table, then what failed, then why something was left out."""
     width = max(11, *(len(column) + 2 for column in columns))
-    print(f"\n{title:<12}" + "".join(f"{column:>{width}}" for column in columns))
+    first = max(12, *(len(row) + 2 for row in rows))
+    print(f"\n{title:<{first}}" + "".join(f"{column:>{width}}" for column in columns))
     for row in rows:
-        print(f"{row:<12}" + "".join(f"{cells[row, column]!s:>{width}}" for column in columns))
+        print(f"{row:<{first}}" + "".join(f"{cells[row, column]!s:>{width}}" for column in columns))
     for cell in cells.values():
         for failure in cell.failures:
             print(f"\n{cell.name}: {failure}")

@@ -181,6 +181,12 @@ class Processes:
             time.sleep(0.05)
         raise Trouble(f"agent {name} is not ready:\n{tail(log)}")
 
+    def stdio_gateway(self, config, name="gateway"):
+        """Writes a configuration. Returns the command of a gateway that serves its standard streams with it."""
+        file = self.logs / f"{name}.yaml"
+        file.write_text(json.dumps(config, indent=2))  # JSON is YAML
+        return [str(gateway_binary()), "stdio", "--config", str(file)]
+
     def gateway(self, config, name="gateway", **listener):
         """Starts the gateway with this configuration plus its addresses. Returns its port."""
         binary = gateway_binary()

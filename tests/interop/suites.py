@@ -5,6 +5,7 @@ Not here: the A2A clients, `suite_face.py`.
 
 import concurrent.futures
 import hashlib
+import json
 import os
 
 import cells
@@ -39,6 +40,9 @@ TASKS = {
     "ext_tasks": [NODE, SCRATCH / "js" / "ext_tasks.mjs"],
     "inspector": [NODE, SCRATCH / "js" / "inspector_tasks.mjs"],
 }
+# Clients that start the gateway as a process: once for `calls`, for each check of `tasks` anew.
+STDIO = {name: CALLS[name] for name in ("py_auto", "py_legacy", "ts1", "ts2", "ts2_auto")}
+STDIO_TASKS = {name: argv for name, argv in TASKS.items() if name != "inspector"}
 OAUTH = {
     "issuer": [python("clients"), HERE / "oauth" / "issuer_checks.py"],
     "py_auto": [python("clients"), HERE / "oauth" / "py_oauth.py", "auto"],
@@ -74,6 +78,19 @@ def hasty(_):
     return {"calls": HASTY, "tasks": {"poll_interval": "500ms"}}
 
 
+def over_stdio(_):
+    # The clients print what the gateway logs.
+    return {"log": {"level": "warn"}}
+
+
+def hasty_over_stdio(_):
+    # These make rounds by themselves without declaring elicitation, and there is no URL to say so in.
+    rounds = {"client_name": ["mcp", "interop-ts2"], "rounds": "on"}
+    # A task is resumed by another process than the one that began it.
+    key = {"seal_key": "0123456789abcdef0123456789abcdef"}
+    return {**over_stdio(_), **hasty(_), **key, "calls": {**HASTY, "clients": {"rounds": rounds}}}
+
+
 def keyed(_):
     digest = hashlib.sha256(BROWSER_KEY.encode()).hexdigest()
     return {"auth": {"api_keys": {"keys": {"browser": f"sha256:{digest}"}}}}
@@ -91,6 +108,8 @@ SUITES = {
     "calls": (CALLS, nothing, 120),
     "tasks": (TASKS, hasty, 300),
     "minute": (TASKS, nothing, 330),
+    "stdio": (STDIO, over_stdio, 120),
+    "stdio_tasks": (STDIO_TASKS, hasty_over_stdio, 300),
     "oauth": (OAUTH, guarded, 60),
     "browser": (pages("open"), nothing, 120),
     "browser_key": (pages("key"), keyed, 120),
@@ -98,7 +117,7 @@ SUITES = {
 }
 OWN_PATH = {"py_one", "ts2_one"}  # these use /mcp/{agent}, the others /mcp
 MAKES_ROUNDS = {"py_auto", "ts2_auto"}  # these call again by themselves and say so in the URL, as they do not declare elicitation
-AT_ONCE = {"calls": 4, "tasks": 3, "minute": 21, "oauth": 3, "browser": 2, "browser_key": 2, "browser_oauth": 2}  # they wait most of the time
+AT_ONCE = {"calls": 4, "stdio": 4, "tasks": 3, "stdio_tasks": 3, "minute": 21, "oauth": 3, "browser": 2, "browser_key": 2, "browser_oauth": 2}  # they wait most of the time
 # Agents that a suite asks of some clients only, of both eras of MCP.
 SOME = {
     "tasks": {
@@ -108,7 +127,7 @@ SOME = {
         "py1_both": {"py_legacy", "ext_tasks"},
         "py1_rest": {"py_auto", "ts1_core"},
     },
-    "minute": dict.fromkeys(["py01", "py02", "js03", "py1_both", "py1_rest"], set()),
+    **dict.fromkeys(["minute", "stdio", "stdio_tasks"], dict.fromkeys(["py01", "py02", "js03", "py1_both", "py1_rest"], set())),
     "oauth": dict.fromkeys(["py01", "py02", "js03", "py1_both", "py1_rest"], set()),
     **dict.fromkeys(
         ["browser", "browser_key", "browser_oauth"],
@@ -118,6 +137,7 @@ SOME = {
 WHY = {
     "tasks": "one client of each era tells what this agent's version and binding do to tasks",
     "minute": "patience is the gateway's own, whatever the agent's version",
+    **dict.fromkeys(["stdio", "stdio_tasks"], "an agent sees nothing of the transport to the client"),
     "oauth": "who calls is proved before an agent is asked",
     **dict.fromkeys(
         ["browser", "browser_key", "browser_oauth"],
@@ -149,12 +169,17 @@ def run(suite, wanted, agents, verbose):
         configuration = {"mcp": {"page_size": 500}, **settings(processes), "agents": cards}
         # Clients look for a few seconds whether a cancelled call reached the agent.
         configuration["calls"] = {"cancel_grace": "1s", **configuration.get("calls", {})}
-        url = f"http://127.0.0.1:{processes.gateway(configuration)}/mcp"
+        os.environ.pop("INTEROP_STDIO", None)
+        if suite.startswith("stdio"):
+            url = "stdio:"
+            os.environ["INTEROP_STDIO"] = json.dumps(processes.stdio_gateway(configuration))
+        else:
+            url = f"http://127.0.0.1:{processes.gateway(configuration)}/mcp"
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE[suite]) as pool:
             pairs = [(client, agent) for client in clients for agent in agents]
             asked = [pool.submit(ask, suite, url, client, clients[client], agent, limit) for client, agent in pairs]
             said = {pair: one.result() for pair, one in zip(pairs, asked)}
-        if verbose:
+        if verbose and not suite.startswith("stdio"):
             print(harness.tail(processes.logs / "gateway.log", 200))
     cells.show(suite, said, clients, agents)
     return list(said.values())

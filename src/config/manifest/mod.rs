@@ -243,7 +243,7 @@ fn agent(
 }
 
 /// Converts an id to a name: lower case, other characters as `-`, at most 32.
-fn name(id: &str) -> String {
+pub(super) fn name(id: &str) -> String {
     let fits = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
     let name = id.chars().map(|each| if fits(each) { each.to_ascii_lowercase() } else { '-' });
     name.skip_while(|each| !each.is_ascii_alphanumeric()).take(32).collect()

@@ -9,4 +9,5 @@ pub(crate) mod command;
 pub(crate) mod issuer;
 pub(crate) mod quiz;
 pub(crate) mod scene;
+pub(crate) mod stdio_host;
 pub(crate) mod tls_scene;

@@ -251,3 +251,143 @@ async fn batches_belong_to_their_caller() {
     assert_eq!(result["status"], "failed", "{unknown}");
     assert!(result["error"].as_str().unwrap().contains("none"), "{unknown}");
 }
+
+/// Calls of the agents in turn, with texts of this length.
+fn long_calls(count: usize, length: usize) -> Vec<Value> {
+    let call = |number: usize| {
+        let arguments = json!({ "text": "x".repeat(length) });
+        json!({ "tool": format!("a{}_work", number % 3), "arguments": arguments })
+    };
+    (0..count).map(call).collect()
+}
+
+#[tokio::test]
+async fn tool_cancels_running_batch() {
+    let town = Town::new(SETTINGS).await;
+    let client = town.gateway.client();
+    let starter = client.clone();
+    let batch = tokio::spawn(async move {
+        starter.modern("tools/call", starting(json!({ "calls": calls(20) }))).await.finish().await
+    });
+    town.wait_for_calls(CONCURRENCY).await;
+    let cancelled = tool(&client, "batch_cancel", json!({ "batchId": "batch_001" })).await;
+    assert_eq!(cancelled["structuredContent"], json!({ "batchId": "batch_001", "canceled": true }));
+    let finished = in_time("the result for the client that waits", batch).await.unwrap();
+    let report = &finished.response["result"]["structuredContent"];
+    assert_eq!((&report["status"], &report["cancelled"]), (&json!("cancelled"), &json!(20)), "{report}");
+    let never_began = "the batch was cancelled before this call began";
+    let waited = report["results"].as_array().unwrap().iter();
+    let waited = waited.filter(|result| result["error"] == never_began).count();
+    assert_eq!((waited, town.arrived().len()), (20 - CONCURRENCY, CONCURRENCY));
+    let queue = read(&client, "batchtools://queue/status").await;
+    assert_eq!((&queue["queueSize"], &queue["activeBatches"]), (&json!(0), &json!(0)));
+    town.gate.open();
+    let next = tool(&client, "batch_start", json!({ "calls": &calls(20)[..2] })).await;
+    assert_eq!(next["structuredContent"]["completed"], 2, "the room is free again: {next}");
+}
+
+#[tokio::test]
+async fn waiting_calls_of_all_batches_count() {
+    let town = Town::new(SETTINGS).await;
+    let client = town.gateway.client();
+    let change = json!({ "maxConcurrency": 1, "thresholds": { "queueSize": 5 } });
+    tool(&client, "batch_configure", change).await;
+    let start = |count: usize| json!({ "calls": &calls(20)[..count], "wait": false });
+    let first = tool(&client, "batch_start", start(4)).await;
+    assert_eq!(first["structuredContent"]["status"], "running");
+    town.wait_for_calls(1).await;
+    let refused = tool(&client, "batch_start", start(3)).await;
+    assert!(complaint(&refused).contains("6 calls of yours would wait"), "{refused}");
+    let second = tool(&client, "batch_start", start(2)).await;
+    assert_eq!(
+        second["structuredContent"]["batchId"], "batch_002",
+        "the refused one has no number: {second}"
+    );
+    town.gate.open();
+    for uri in ["batchtools://batches/batch_001", "batchtools://batches/batch_002"] {
+        let report = until(&client, uri, |report| report["status"] == "completed").await;
+        assert_eq!((&report["peakConcurrency"], &report["pending"]), (&json!(1), &json!(0)));
+    }
+    assert_eq!(town.arrived().len(), 6);
+}
+
+#[tokio::test]
+async fn memory_pressure_holds_calls_back() {
+    let town = Town::new(SETTINGS).await;
+    let client = town.gateway.client();
+    tool(&client, "batch_configure", json!({ "thresholds": { "memoryUsage": 0 } })).await;
+    // A request that the gateway holds in memory until its agent answers.
+    let (other, text) = (client.clone(), "x".repeat(100_000));
+    let held = tokio::spawn(async move { tool(&other, "a0_work", json!({ "text": text })).await });
+    town.wait_for_calls(1).await;
+    let start = json!({ "calls": &calls(20)[..6], "wait": false });
+    tool(&client, "batch_start", start.clone()).await;
+    town.wait_for_calls(2).await;
+    let uri = "batchtools://batches/batch_001";
+    let report = read(&client, uri).await;
+    assert_eq!((&report["peakConcurrency"], &report["pending"]), (&json!(1), &json!(6)), "{report}");
+    town.gate.open();
+    in_time("the held request", held).await.unwrap();
+    let report = until(&client, uri, |report| report["status"] == "completed").await;
+    assert_eq!(
+        (&report["completed"], &report["failed"]),
+        (&json!(5), &json!(1)),
+        "nothing is lost: {report}"
+    );
+    let performance = read(&client, "batchtools://metrics/performance").await;
+    let held = &performance["byType"]["resource_optimization"];
+    assert_eq!((&held["count"], &held["memoryReduction"]), (&json!(1), &Value::Null), "{performance}");
+    assert_eq!(performance["overall"]["optimizationsApplied"], 1);
+    // Without monitoring the threshold holds no call back.
+    tool(&client, "batch_configure", json!({ "resourceMonitoring": false })).await;
+    tool(&client, "batch_start", start).await;
+    until(&client, "batchtools://batches/batch_002", |report| report["status"] == "completed").await;
+    let performance = read(&client, "batchtools://metrics/performance").await;
+    assert_eq!(performance["byType"]["resource_optimization"]["count"], 1, "{performance}");
+}
+
+#[tokio::test]
+async fn bytes_of_batches_are_bounded() {
+    let settings = "resources: { batchtools: { caller_bytes: 16KiB } }\n";
+    let town = Town::new(settings).await;
+    let client = town.gateway.client();
+    town.gate.open();
+    let refused = tool(&client, "batch_start", json!({ "calls": long_calls(2, 9000) })).await;
+    assert!(complaint(&refused).contains("resources.batchtools.caller_bytes allows (16384)"), "{refused}");
+    assert_eq!(town.arrived().len(), 0, "no call of a refused batch is made");
+    // The agents send the text back: there is room for the arguments, and not for both results.
+    let kept = tool(&client, "batch_start", json!({ "calls": long_calls(2, 4500) })).await;
+    let report = &kept["structuredContent"];
+    assert_eq!((&report["completed"], &report["failed"]), (&json!(1), &json!(1)), "{report}");
+    let error = report["results"].as_array().unwrap().iter().find_map(|result| result["error"].as_str());
+    let error = error.unwrap_or_default();
+    assert!(error.contains("not kept") && error.contains("caller_bytes"), "{report}");
+    // A finished batch makes room for a new one.
+    let next = tool(&client, "batch_start", json!({ "calls": long_calls(1, 5000) })).await;
+    assert_eq!(next["structuredContent"]["completed"], 1, "{next}");
+    let gone = client.modern("resources/read", json!({ "uri": "batchtools://batches/batch_001" })).await;
+    assert!(gone.json().await["error"].is_object());
+}
+
+#[tokio::test]
+async fn batches_of_all_callers_share_bytes() {
+    let settings = format!("resources: {{ batchtools: {{ max_bytes: 16KiB }} }}\n{}", auth(&["ann", "ben"]));
+    let town = Town::new(&settings).await;
+    let by = |name| town.gateway.client().header("X-Api-Key", &key_of(name));
+    let start = json!({ "calls": long_calls(1, 9000), "wait": false });
+    assert_eq!(tool(&by("ann"), "batch_start", start.clone()).await["isError"], false);
+    town.wait_for_calls(1).await;
+    let refused = tool(&by("ben"), "batch_start", start.clone()).await;
+    assert!(complaint(&refused).contains("resources.batchtools.max_bytes allows (16384)"), "{refused}");
+    let cancelled = tool(&by("ann"), "batch_cancel", json!({ "batchId": "batch_001" })).await;
+    assert_eq!(cancelled["structuredContent"]["canceled"], true);
+    let uri = "batchtools://batches/batch_001";
+    until(&by("ann"), uri, |report| report["status"] == "cancelled").await;
+    // A finished batch of another caller makes room.
+    let start = json!({ "calls": long_calls(1, 7000), "wait": false });
+    assert_eq!(tool(&by("ben"), "batch_start", start).await["isError"], false);
+    let gone = by("ann").modern("resources/read", json!({ "uri": uri })).await;
+    assert!(gone.json().await["error"].is_object());
+    town.gate.open();
+    until(&by("ben"), uri, |report| report["status"] == "completed").await;
+}

@@ -211,6 +211,96 @@ async fn refusal_names_the_bound() {
     assert!(bad["error"]["message"].as_str().unwrap().contains("glob"), "{bad}");
 }
 
+/// The text with which a store is refused once the bound is reached; fewer than 20 values fit.
+async fn refused_store(client: &McpClient, value: &str) -> String {
+    for number in 0..20 {
+        let before = read(client, "memory://namespace/n/keys").await;
+        let arguments = json!({ "namespace": "n", "key": format!("more-{number}"), "value": value });
+        let stored = tool(client, "memory_store", arguments).await;
+        if stored["isError"] == true {
+            let after = read(client, "memory://namespace/n/keys").await;
+            assert_eq!(after["stats"], before["stats"], "a refused value takes no room");
+            return complaint(&stored).to_owned();
+        }
+    }
+    panic!("no bound");
+}
+
+#[tokio::test]
+async fn bytes_of_caller_are_bounded() {
+    let settings = format!("resources: {{ memory: {{ caller_bytes: 8KiB }} }}\n{}", auth(&["ann", "ben"]));
+    let scene = Scene::tuned(&settings).await;
+    let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
+    let (ann, ben) = (by("ann"), by("ben"));
+    let value = "x".repeat(2000);
+    let refused = refused_store(&ann, &value).await;
+    assert!(refused.contains("resources.memory.caller_bytes allows (8192)"), "{refused}");
+    store(&ben, "n", "k", json!(value)).await;
+    // A smaller value in the place of another needs no room, and a deletion makes room.
+    store(&ann, "n", "more-0", json!("x")).await;
+    store(&ann, "n", "again", json!(value)).await;
+    tool(&ann, "memory_delete", json!({ "namespace": "n", "key": "again" })).await;
+    store(&ann, "n", "more-0", json!(value)).await;
+}
+
+#[tokio::test]
+async fn bounds_of_all_callers_are_named() {
+    for (bounds, told) in [
+        ("{ max_keys: 3 }", "resources.memory.max_keys allows (3)"),
+        ("{ max_bytes: 8KiB }", "resources.memory.max_bytes allows (8192)"),
+    ] {
+        let settings = format!("resources: {{ memory: {bounds} }}\n{}", auth(&["ann", "ben"]));
+        let scene = Scene::tuned(&settings).await;
+        let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
+        let value = "x".repeat(1500);
+        store(&by("ann"), "n", "first", json!(value)).await;
+        let refused = refused_store(&by("ben"), &value).await;
+        assert!(refused.contains("all callers") && refused.contains(told), "{refused}");
+        let deleted = tool(&by("ann"), "memory_delete", json!({ "namespace": "n", "key": "first" })).await;
+        assert_eq!(deleted["structuredContent"]["deleted"], true);
+        store(&by("ben"), "n", "last", json!(value)).await;
+    }
+}
+
+#[tokio::test]
+async fn expired_value_is_gone_and_notified() {
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("data");
+    let settings =
+        format!("resources: {{ memory: {{ ttl: 2s }} }}\ntasks: {{ data_dir: {} }}", data.display());
+    let scene = Scene::tuned(&settings).await;
+    let client = scene.gateway.client();
+    let uris = ["memory://data/n/brief", "memory://data/n/capped"];
+    let wanted = json!({ "notifications": { "resourceSubscriptions": uris } });
+    for (key, ttl, kept) in [("brief", json!(1), 1), ("capped", json!(3600), 2)] {
+        let arguments = json!({ "namespace": "n", "key": key, "value": "x", "ttl": ttl });
+        let stored = tool(&client, "memory_store", arguments).await;
+        assert_eq!(stored["structuredContent"]["ttl"], kept, "the operator bounds it: {stored}");
+    }
+    let mut stream = client.modern("subscriptions/listen", wanted).await;
+    let mut expired = Vec::new();
+    in_time("the expiry", async {
+        while expired.len() < uris.len() {
+            let message = stream.next_message().await;
+            if message["method"] == "notifications/resources/updated" {
+                expired.push(message["params"]["uri"].as_str().unwrap().to_owned());
+            }
+        }
+    })
+    .await;
+    expired.sort();
+    assert_eq!(expired, uris);
+    for uri in uris {
+        assert!(is_unknown(&client, uri).await, "{uri}");
+    }
+    let keys = read(&client, "memory://namespace/n/keys").await;
+    assert_eq!((&keys["keys"], &keys["stats"]["total"]), (&json!([]), &json!(0)));
+    assert_eq!(read(&client, "memory://search/n?pattern=*").await["results"], json!([]));
+    drop(scene);
+    let second = Scene::tuned(&settings).await;
+    assert!(is_unknown(&second.gateway.client(), uris[0]).await, "it does not return with a restart");
+}
+
 #[tokio::test]
 async fn rules_deny_reading_and_writing() {
     let rules = "rules:\n  - deny: true\n    callers: [\"key:ben\"]\n    tools: memory_store\n  - deny: true\n    callers: \
@@ -243,7 +333,41 @@ async fn subscriber_hears_of_its_key_once() {
     let told = in_time("a notification", stream.next_message()).await;
     assert_eq!(told["method"], "notifications/resources/updated");
     assert_eq!(told["params"]["uri"], uri);
+    let search = "memory://search/n?pattern=watched";
+    let answer = session.call("resources/subscribe", json!({ "uri": search })).await;
+    assert_eq!(answer.result().await, json!({}));
+    store(&client, "n", "third", json!(1)).await;
+    let told = in_time("a notification of the search", stream.next_message()).await;
+    assert_eq!(told["params"]["uri"], search);
     assert_eq!(read(&client, uri).await["value"], 2);
+}
+
+/// A change between the subscription and the moment at which the stream of the session begins.
+#[tokio::test]
+async fn change_before_the_stream_is_notified() {
+    let scene = Scene::tuned(MEMORY).await;
+    let (client, session) = (scene.gateway.client(), scene.session().await);
+    let uris = ["memory://data/n/watched", "memory://namespace/n/keys", "memory://data/n/still"];
+    store(&client, "n", "still", json!(1)).await;
+    for uri in uris {
+        session.call("resources/subscribe", json!({ "uri": uri })).await.result().await;
+    }
+    store(&client, "n", "watched", json!(1)).await;
+    let mut stream = session.listen(None).await;
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let message = in_time("a notification", stream.next_message()).await;
+        told.push(message["params"]["uri"].as_str().unwrap_or_default().to_owned());
+    }
+    assert_eq!(told, uris[..2]);
+    store(&client, "n", "still", json!(2)).await;
+    let mut later = Vec::new();
+    for _ in 0..2 {
+        let message = in_time("a notification", stream.next_message()).await;
+        later.push(message["params"]["uri"].as_str().unwrap_or_default().to_owned());
+    }
+    later.sort();
+    assert_eq!(later, [uris[2], uris[1]], "each change once");
 }
 
 #[tokio::test]

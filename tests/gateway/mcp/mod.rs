@@ -21,6 +21,7 @@ mod prompts;
 mod resources;
 mod sessions;
 mod static_resources;
+mod stdio;
 mod stream;
 mod subagents;
 mod subscriptions;

@@ -151,6 +151,49 @@ async fn workflow_is_updated_once_a_phase() {
     assert_eq!(after, before, "the same picture after a restart");
 }
 
+/// One task goes through two phases; the artifact of the first is not one of the second.
+#[tokio::test]
+async fn artifact_has_the_phase_it_was_made_in() {
+    let shop = Workshop::new().await;
+    shop.agent.on_send(|_| {
+        let phase = |name: &str| {
+            let mut update = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some(name));
+            update["statusUpdate"]["metadata"] = json!({ "sparcPhase": name });
+            update
+        };
+        let made = |name: &str| {
+            let mut update = v1::artifact_update(RAW_TASK, RAW_CONTEXT, name, false, true);
+            update["artifactUpdate"]["artifact"]["artifactId"] = json!(format!("of-{name}"));
+            update
+        };
+        let [first, second] = [PHASES[0], PHASES[1]];
+        let begun = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working"));
+        let moved = begun.event(phase(first)).event(made(first)).event(phase(second)).event(made(second));
+        moved.event(made(&format!("more-{second}"))).event(done())
+    });
+    let gateway = shop.gateway("", "").await;
+    let ended = call(&by(&gateway, NEW), json!({ "text": "x" })).await;
+    let uri = format!("sparc://workflow/{}", context_of(&ended));
+    let before = shape(&by(&gateway, NEW), &uri).await;
+    let artifacts = before["artifacts"].as_array().unwrap().iter();
+    let told: Vec<_> = artifacts
+        .map(|made| [made["artifactId"].as_str().unwrap(), made["phase"].as_str().unwrap()])
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ["of-specification", "specification"],
+            ["of-pseudocode", "pseudocode"],
+            ["of-more-pseudocode", "pseudocode"]
+        ]
+    );
+    let inside = PHASES.map(|phase| before["phases"][phase]["artifacts"].as_array().map_or(0, Vec::len));
+    assert_eq!(inside, [1, 2, 0, 0, 0]);
+    drop(gateway);
+    let gateway = shop.gateway("", "").await;
+    assert_eq!(shape(&by(&gateway, NEW), &uri).await, before, "the same after a restart");
+}
+
 #[tokio::test]
 async fn workflow_update_is_not_repeated() {
     let shop = Workshop::new().await;
@@ -245,6 +288,13 @@ async fn template_and_capabilities_have_their_shape() {
             "template": { "requirements": [], "goals": ["say what is wanted"], "constraints": [], "methodology": [] },
             "guidelines": "be brief", "examples": [], "validation": {} })
     );
+    let session = client.legacy().await;
+    for (uri, is_known) in
+        [("sparc://phase/specification/template", true), ("sparc://phase/refinement/template", false)]
+    {
+        let answer = session.call("resources/subscribe", json!({ "uri": uri })).await.json().await;
+        assert_eq!(answer["result"].is_object(), is_known, "{answer}");
+    }
     let able = shape(&client, "sparc://agent/coder/capabilities").await;
     assert_eq!((&able["agentType"], &able["skills"][0]["id"]), (&json!("coder"), &json!("sing")));
     for uri in
@@ -257,8 +307,7 @@ async fn template_and_capabilities_have_their_shape() {
 #[tokio::test]
 async fn rules_and_rates_limit_a_family() {
     let shop = Workshop::new().await;
-    let rules =
-        "rules:\n  - deny: true\n    callers: key:eve\n    resources: sparc://*\n  - callers: key:*\n";
+    let rules = "rules:\n  - deny: true\n    callers: key:eve\n    resources: [sparc://*, a2a://agents/*]\n  - callers: key:*\n";
     let gateway = shop.gateway("  a2a: { rate: 1, redact: [/agents/*/agentCard] }\n", rules).await;
     let (friend, stranger) = (by(&gateway, NEW), by(&gateway, EVE));
     let uri = "sparc://agent/coder/capabilities";
@@ -271,10 +320,27 @@ async fn rules_and_rates_limit_a_family() {
     let wanted = json!({ "resourceSubscriptions": [uri] });
     let mut stream = stranger.modern("subscriptions/listen", json!({ "notifications": wanted })).await;
     assert_eq!(stream.next_message().await["params"]["notifications"], json!({}), "not honoured");
+    assert!(!listed.to_string().contains("a2a://agents/registry"), "{listed}");
     let registry = shape(&friend, "a2a://agents/registry").await;
     assert_eq!(registry["agents"][0]["agentCard"], "***");
     let again = friend.modern("resources/read", json!({ "uri": "a2a://agents/registry" })).await;
     assert_eq!(again.status, 429);
+}
+
+/// The stream of a session looks at the subscription later: that is no second request.
+#[tokio::test]
+async fn rate_counts_a_subscription_once() {
+    let shop = Workshop::new().await;
+    let gateway = shop.gateway("  a2a: { rate: 1 }\n", "").await;
+    let session = by(&gateway, NEW).legacy().await;
+    let uri = "a2a://agents/registry";
+    session.call("resources/subscribe", json!({ "uri": uri })).await.result().await;
+    let mut stream = session.listen(None).await;
+    gateway.wait_for_output("access=\"subscribe\"").await;
+    let Workshop { agent, .. } = shop;
+    agent.stop().await;
+    assert_eq!(updated(&mut stream).await, uri);
+    assert_eq!(gateway.output().matches("access=\"subscribe\"").count(), 1, "one line of the audit log");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod memory;
 mod origin;
 mod outbound;
 mod path_ids;
+mod resource_owners;
 mod secrets;
 mod shares;
 mod signatures;

@@ -2,7 +2,7 @@
 // TypeScript client. Not here: core tasks of 2025-11-25, `ts1_core_tasks.mjs`.
 
 import { setTimeout as pause } from 'node:timers/promises';
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client } from '@modelcontextprotocol/client';
 import { createApplicationInputHandler, createTaskSessionFromClient } from '@modelcontextprotocol/ext-tasks/client';
 import {
   contributeTaskFilterV2,
@@ -11,6 +11,7 @@ import {
 } from '@modelcontextprotocol/ext-tasks/core/v2';
 import { expect, report, textOf } from './report.mjs';
 import { agentCanceled, CHUNKS, LOGIN, signedInByWords, User } from './tasks.mjs';
+import { transport } from './ts2_transport.mjs';
 
 const [url, agent] = process.argv.slice(2);
 const EXTENSION = 'io.modelcontextprotocol/tasks';
@@ -48,11 +49,11 @@ class Raw {
 async function withSession(user, action) {
   const capabilities = { extensions: { [EXTENSION]: {} }, ...(user && { elicitation: { form: {}, url: {} } }) };
   const client = new Client(INFO, { capabilities, versionNegotiation: { mode: 'auto' } });
-  const transport = new StreamableHTTPClientTransport(new URL(url));
-  await client.connect(transport);
+  const wire = transport(url);
+  await client.connect(wire);
   const protocolVersion = client.getNegotiatedProtocolVersion();
   expect(protocolVersion === '2026-07-28', `negotiated ${protocolVersion}`);
-  const raw = new Raw(transport);
+  const raw = new Raw(wire);
   const never = () => {
     throw new Error('only elicitation was declared');
   };

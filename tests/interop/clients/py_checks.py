@@ -11,6 +11,7 @@ import sys
 import traceback
 
 from mcp import Client
+from py_server import server
 
 LIMIT = 20  # seconds for one check
 ECHOED = "Hello, 世界 🌊"
@@ -99,7 +100,7 @@ async def run(mode, version):
     url, agent = sys.argv[1:]
     prefix = "" if url.endswith(f"/mcp/{agent}") else f"{agent}_"  # one agent's own path needs none
     failed = 0
-    async with Client(url, mode=mode) as client:
+    async with Client(server(url), mode=mode) as client:
         expect(client.protocol_version == version, f"negotiated {client.protocol_version}")
         checks = Checks(client, agent, prefix)
         for name in NAMES:

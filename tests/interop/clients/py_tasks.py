@@ -16,6 +16,7 @@ import traceback
 import anyio
 import mcp_types as types
 from mcp import Client
+from py_server import server
 
 VERSIONS = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 MINUTE = os.environ.get("INTEROP_MINUTE") == "1"  # only work of a real minute, at the gateway's own patience
@@ -67,7 +68,7 @@ class Checks:
 
     @contextlib.asynccontextmanager
     async def client(self, user=None, **options):
-        async with Client(self.url, mode=self.mode, elicitation_callback=user, **options) as client:
+        async with Client(server(self.url), mode=self.mode, elicitation_callback=user, **options) as client:
             expect(client.protocol_version == VERSIONS[self.mode], f"negotiated {client.protocol_version}")
             yield client
 

@@ -1,14 +1,14 @@
 // The official TypeScript client, first generation: `@modelcontextprotocol/sdk` as it comes.
 
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { main } from './checks.mjs';
+import { transport } from './ts1_transport.mjs';
 
 await main(
   {
     async connect(url) {
       const client = new Client({ name: 'interop-ts1', version: '1.0.0' });
-      await client.connect(new StreamableHTTPClientTransport(url));
+      await client.connect(transport(url));
       return client;
     },
     version: (client) => client.transport.protocolVersion,

@@ -3,10 +3,10 @@
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { CallToolResultSchema, ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { expect, report, textOf } from './report.mjs';
 import { agentCanceled, CHUNKS, LOGIN, signedInByWords, User } from './tasks.mjs';
+import { transport } from './ts1_transport.mjs';
 
 const [url, agent] = process.argv.slice(2);
 const RELATED = 'io.modelcontextprotocol/related-task';
@@ -15,7 +15,7 @@ async function withClient(user, action) {
   const capabilities = user ? { elicitation: { form: {}, url: {} } } : {};
   const client = new Client({ name: 'interop-ts1-core', version: '1.0.0' }, { capabilities });
   if (user) client.setRequestHandler(ElicitRequestSchema, ({ params }) => user.answer(params));
-  await client.connect(new StreamableHTTPClientTransport(new URL(url)));
+  await client.connect(transport(url));
   await client.listTools(); // the SDK learns here which tools run as tasks
   try {
     return await action(client.experimental.tasks, client);

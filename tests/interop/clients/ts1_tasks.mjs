@@ -1,10 +1,10 @@
 // The official TypeScript client, first generation, that can be asked (form and URL), in the tasks suite.
 
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
-import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { ElicitRequestSchema, ResourceUpdatedNotificationSchema } from '@modelcontextprotocol/sdk/types.js';
 import { expect, report } from './report.mjs';
 import { checks } from './tasks.mjs';
+import { transport } from './ts1_transport.mjs';
 
 const [url, agent] = process.argv.slice(2);
 
@@ -15,7 +15,7 @@ const sdk = {
     const capabilities = user ? { elicitation: { form: {}, url: {} } } : {};
     const client = new Client({ name: 'interop-ts1', version: '1.0.0' }, { capabilities });
     if (user) client.setRequestHandler(ElicitRequestSchema, ({ params }) => user.answer(params));
-    await client.connect(new StreamableHTTPClientTransport(new URL(to)));
+    await client.connect(transport(to));
     expect(client.transport.protocolVersion === '2025-11-25', `negotiated ${client.transport.protocolVersion}`);
     return client;
   },

@@ -1,9 +1,10 @@
 // The official TypeScript client, second generation, in the tasks suite: it asks `server/discover` first and
 // follows `requestState` by itself.
 
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { Client } from '@modelcontextprotocol/client';
 import { expect, report } from './report.mjs';
 import { checks } from './tasks.mjs';
+import { transport } from './ts2_transport.mjs';
 
 const [url, agent] = process.argv.slice(2);
 
@@ -15,7 +16,7 @@ const sdk = {
     const options = { capabilities, versionNegotiation: { mode: 'auto' } };
     const client = new Client({ name: 'interop-ts2', version: '1.0.0' }, options);
     if (user) client.setRequestHandler('elicitation/create', ({ params }) => user.answer(params));
-    await client.connect(new StreamableHTTPClientTransport(new URL(to)));
+    await client.connect(transport(to));
     const version = client.getNegotiatedProtocolVersion();
     expect(version === '2026-07-28', `negotiated ${version}`);
     return client;

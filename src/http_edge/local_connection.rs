@@ -1,0 +1,382 @@
+//! Connection to the program that started this process: one message is one request, and the
+//! messages of its response are lines of one output that all requests share.
+//!
+//! Status and headers have no place on a line, so that only the JSON of a body and the data of each
+//! event are written; the rest is kept for the access record. See `stdio` for the messages.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, Method, Uri};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Mutex, Semaphore, watch};
+
+use super::access_record::ExchangeFacts;
+use super::sink::{ClientConnection, ResponseHead, ResponseSink};
+use crate::auth::ClientTlsInfo;
+use crate::fault::{ClientGone, Fault};
+use crate::jsonrpc::Id;
+use crate::mcp::Era;
+use crate::mcp::headers::SESSION_ID;
+use crate::sse::Decoder;
+
+/// Name of the standard streams in the access log.
+const LISTENER: &str = "stdio";
+/// Path of the requests: all agents.
+const PATH: &str = "/mcp";
+/// Most messages that wait for a client which does not read, before no more requests are accepted.
+const MAX_WAITING_MESSAGES: usize = 64;
+
+/// Output of all messages to the client, one on each line.
+///
+/// A message is written completely before the next, and its writer waits for that: a client that
+/// does not read holds up the calls, and no queue grows.
+pub(crate) struct MessageOutput {
+    to: Mutex<Box<dyn AsyncWrite + Send + Unpin>>,
+    waiting: Semaphore,
+    is_closed: watch::Sender<bool>,
+}
+
+impl MessageOutput {
+    /// Creates the output to a stream.
+    pub(crate) fn new(to: impl AsyncWrite + Send + Unpin + 'static) -> Self {
+        Self {
+            to: Mutex::new(Box::new(to)),
+            waiting: Semaphore::new(MAX_WAITING_MESSAGES),
+            is_closed: watch::Sender::new(false),
+        }
+    }
+
+    /// Writes a message as one line.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client has closed the stream.
+    pub(crate) async fn write(&self, message: &[u8]) -> Result<(), ClientGone> {
+        let _waiting = self.waiting.acquire().await.map_err(|_| ClientGone)?;
+        let mut to = self.to.lock().await;
+        if *self.is_closed.borrow() {
+            return Err(ClientGone);
+        }
+        let line = line(message);
+        let written = async {
+            to.write_all(&line).await?;
+            to.flush().await
+        };
+        written.await.map_err(|error| {
+            tracing::debug!(%error, "client closed standard output");
+            self.is_closed.send_replace(true);
+            ClientGone
+        })
+    }
+
+    /// Waits until few messages wait for the client to read.
+    pub(crate) async fn has_room(&self) {
+        // In the queue of the writers: it ends after those that wait now.
+        drop(self.waiting.acquire().await);
+    }
+
+    /// Waits until the client has closed the stream. Cancel-safe.
+    pub(crate) async fn closed(&self) {
+        if self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Returns a message as a line. In JSON a line end occurs only between tokens, so that a space
+/// keeps the value the same: agents may have put line ends into raw members.
+fn line(message: &[u8]) -> Vec<u8> {
+    let mut line = Vec::with_capacity(message.len() + 1);
+    line.extend(message.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+    line.push(b'\n');
+    line
+}
+
+/// A message as a request.
+pub(crate) struct LocalRequest {
+    /// `POST` for a message, `GET` for the stream of a session, `DELETE` for its end.
+    pub(crate) method: Method,
+    /// Headers that the MCP server expects for the message.
+    pub(crate) headers: HeaderMap,
+    /// The message.
+    pub(crate) body: Bytes,
+    /// Era and id of the message, for its rejection.
+    pub(crate) era: Era,
+    pub(crate) id: Option<Id>,
+    /// True if the client expects messages in response; a notification has none.
+    pub(crate) is_answered: bool,
+}
+
+/// Form of the response body.
+enum ResponseForm {
+    /// One JSON value, in pieces.
+    Json(Vec<u8>),
+    /// An event stream.
+    Events(Decoder),
+    /// A body that is no message.
+    Other,
+}
+
+/// Connection of one request in process.
+pub(crate) struct LocalConnection {
+    head: Parts,
+    body: Option<Bytes>,
+    era: Era,
+    id: Option<Id>,
+    is_answered: bool,
+    output: Arc<MessageOutput>,
+    is_cancelled: watch::Sender<bool>,
+    form: ResponseForm,
+    session: Option<String>,
+    status: u16,
+    bytes_in: usize,
+    bytes_out: usize,
+}
+
+impl LocalConnection {
+    /// Creates the connection of a request.
+    pub(crate) fn new(request: LocalRequest, output: Arc<MessageOutput>) -> Self {
+        let LocalRequest { method, headers, body, era, id, is_answered } = request;
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        (head.method, head.uri, head.headers) = (method, Uri::from_static(PATH), headers);
+        Self {
+            head,
+            bytes_in: body.len(),
+            body: Some(body),
+            era,
+            id,
+            is_answered,
+            output,
+            is_cancelled: watch::Sender::new(false),
+            form: ResponseForm::Other,
+            session: None,
+            status: 0,
+            bytes_out: 0,
+        }
+    }
+
+    /// Returns the signal with which the client cancels the request: nothing is written afterwards.
+    pub(crate) fn cancellation(&self) -> watch::Sender<bool> {
+        self.is_cancelled.clone()
+    }
+
+    /// Returns the era of the message.
+    pub(crate) fn era(&self) -> Era {
+        self.era
+    }
+
+    /// Returns the id of the message.
+    pub(crate) fn id(&self) -> Option<&Id> {
+        self.id.as_ref()
+    }
+
+    /// Returns the id of the session that the request began.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Returns the facts for the access log.
+    pub(crate) fn facts(&self) -> ExchangeFacts {
+        ExchangeFacts {
+            listener: LISTENER.to_owned(),
+            status: self.status,
+            bytes_in: self.bytes_in as u64,
+            bytes_out: self.bytes_out as u64,
+        }
+    }
+
+    fn check_open(&self) -> Result<(), ClientGone> {
+        if *self.is_cancelled.borrow() { Err(ClientGone) } else { Ok(()) }
+    }
+
+    async fn write(&self, message: &[u8]) -> Result<(), ClientGone> {
+        self.check_open()?;
+        if self.is_answered { self.output.write(message).await } else { Ok(()) }
+    }
+}
+
+impl ResponseSink for LocalConnection {
+    fn head(&self) -> &Parts {
+        &self.head
+    }
+
+    async fn write_head(&mut self, head: ResponseHead, _end: bool) -> Result<(), ClientGone> {
+        self.check_open()?;
+        self.status = head.status.as_u16();
+        self.session = head.headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let media_type = head.headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+        self.form = match media_type {
+            Some(b"application/json") => ResponseForm::Json(Vec::new()),
+            // The events are those of the gateway, which are bounded where they are made.
+            Some(b"text/event-stream") => ResponseForm::Events(Decoder::new(usize::MAX)),
+            Some(_) | None => ResponseForm::Other,
+        };
+        Ok(())
+    }
+
+    async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
+        self.check_open()?;
+        self.bytes_out += bytes.len();
+        match &mut self.form {
+            ResponseForm::Json(pieces) if end && pieces.is_empty() => self.write(&bytes).await,
+            ResponseForm::Json(pieces) => {
+                pieces.extend_from_slice(&bytes);
+                let message = std::mem::take(pieces);
+                if end {
+                    return self.write(&message).await;
+                }
+                self.form = ResponseForm::Json(message);
+                Ok(())
+            }
+            ResponseForm::Events(events) => {
+                for event in events.push(&bytes).map_err(|_| ClientGone)? {
+                    self.write(&event.data).await?;
+                }
+                Ok(())
+            }
+            ResponseForm::Other => Ok(()),
+        }
+    }
+
+    fn close_after_response(&mut self) {}
+
+    async fn shut_down(&mut self) {
+        self.is_cancelled.send_replace(true);
+    }
+
+    async fn disconnected(&mut self) {
+        let mut cancelled = self.is_cancelled.subscribe();
+        tokio::select! {
+            Ok(_) = cancelled.wait_for(|is_cancelled| *is_cancelled) => {}
+            () = self.output.closed() => {}
+        }
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        false
+    }
+
+    fn sleep(wait: Duration) -> impl Future<Output = ()> + Send {
+        tokio::time::sleep(wait)
+    }
+}
+
+impl ClientConnection for LocalConnection {
+    fn client_network(&self) -> Option<IpAddr> {
+        None
+    }
+
+    fn client_address(&self) -> Option<&dyn Display> {
+        None
+    }
+
+    fn tls(&self) -> Option<&ClientTlsInfo> {
+        None
+    }
+
+    fn is_tls(&self) -> bool {
+        false
+    }
+
+    async fn continue_body(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn read_body(&mut self) -> Result<Option<Bytes>, Fault> {
+        Ok(self.body.take())
+    }
+
+    fn set_read_timeout(&mut self, _timeout: Option<Duration>) -> Option<Duration> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use tokio::io::{AsyncReadExt as _, duplex};
+
+    fn connection(output: &Arc<MessageOutput>, is_answered: bool) -> LocalConnection {
+        let request = LocalRequest {
+            method: Method::POST,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            era: Era::Legacy,
+            id: None,
+            is_answered,
+        };
+        LocalConnection::new(request, output.clone())
+    }
+
+    fn head(media_type: &'static str) -> ResponseHead {
+        let mut head = ResponseHead::new(StatusCode::OK);
+        head.insert(CONTENT_TYPE, http::HeaderValue::from_static(media_type));
+        head
+    }
+
+    #[tokio::test]
+    async fn messages_are_whole_lines() {
+        let (to, mut from) = duplex(4096);
+        let output = Arc::new(MessageOutput::new(to));
+        let mut json = connection(&output, true);
+        json.write_head(head("application/json"), false).await.unwrap();
+        json.write_body(Bytes::from("{\"a\":\r\n"), false).await.unwrap();
+        json.write_body(Bytes::from("1}"), true).await.unwrap();
+        let mut events = connection(&output, true);
+        events.write_head(head("text/event-stream"), false).await.unwrap();
+        for piece in [": alive\n\nda", "ta: {\"b\":2}\n\nretry: 5\n\n", "data: {\"c\":3}\n\n"] {
+            events.write_body(Bytes::from(piece), false).await.unwrap();
+        }
+        let mut notified = connection(&output, false);
+        notified.write_head(head("application/json"), false).await.unwrap();
+        notified.write_body(Bytes::from("{}"), true).await.unwrap();
+        drop((json, events, notified, output));
+        let mut written = String::new();
+        from.read_to_string(&mut written).await.unwrap();
+        assert_eq!(written, "{\"a\":  1}\n{\"b\":2}\n{\"c\":3}\n");
+    }
+
+    #[tokio::test]
+    async fn nothing_follows_a_cancellation() {
+        let (to, mut from) = duplex(4096);
+        let output = Arc::new(MessageOutput::new(to));
+        let mut cancelled = connection(&output, true);
+        cancelled.write_head(head("application/json"), false).await.unwrap();
+        cancelled.cancellation().send_replace(true);
+        cancelled.disconnected().await;
+        assert!(cancelled.write_body(Bytes::from("{}"), true).await.is_err());
+        drop((cancelled, output));
+        let mut written = String::new();
+        from.read_to_string(&mut written).await.unwrap();
+        assert_eq!(written, "");
+    }
+
+    #[tokio::test]
+    async fn client_that_does_not_read_leaves_no_room() {
+        let (to, from) = duplex(1);
+        let output = Arc::new(MessageOutput::new(to));
+        let mut writers = tokio::task::JoinSet::new();
+        for _ in 0..MAX_WAITING_MESSAGES {
+            let output = output.clone();
+            writers.spawn(async move { output.write(b"{}").await });
+        }
+        while output.waiting.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let room = tokio::time::timeout(Duration::from_millis(10), output.has_room());
+        assert!(room.await.is_err());
+        drop(from);
+        output.closed().await;
+        output.has_room().await;
+        while let Some(written) = writers.join_next().await {
+            assert!(written.unwrap().is_err());
+        }
+    }
+}
