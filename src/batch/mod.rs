@@ -5,12 +5,10 @@
 //! client stops waiting. Everything belongs to one owner of a quota: queue, settings, measurements
 //! and results. Kept in memory, and bounded: batches end with the process.
 //!
-//! `call` runs one call, `report` has settings and measurements, `resources` the resources
-//! `batchtools://…`.
+//! `call` runs one call; `report` has settings, measurements and the resources `batchtools://…`.
 
 mod call;
 mod report;
-mod resources;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -30,7 +28,7 @@ use crate::tasks::Timestamp;
 use call::{BatchClient, CallRun};
 use report::{BatchMeasurement, BatchMetrics, BatchSettings, CpuMeter, whole};
 
-pub(crate) use resources::BatchResources;
+pub(crate) use report::BatchResources;
 
 /// Most callers of which batches, settings or measurements are kept.
 const MAX_OWNERS: usize = 10_000;

@@ -15,8 +15,8 @@ use crate::a2a::AgentCard;
 use crate::agents::{Agent, DeclaredExtension, Directory};
 use crate::gateway::tools_of;
 use crate::telemetry::log::takes_colour;
+use crate::telemetry::log::{EscapeStyle, visible};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::install_provider;
 use crate::transport::{ClientLimits, HttpClient};
 

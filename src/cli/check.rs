@@ -19,7 +19,7 @@ use crate::config::{Pem, Problem, Problems, Settings, check_spiffe_id, is_spiffe
 use crate::gateway::Gateway;
 use crate::mcp::tasks::iso8601;
 use crate::tasks::data_dir;
-use crate::telemetry::visible::{EscapeStyle, visible};
+use crate::telemetry::log::{EscapeStyle, visible};
 use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 
 /// Findings beyond the text of the file.

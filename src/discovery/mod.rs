@@ -4,7 +4,6 @@
 
 mod catalogue;
 mod documents;
-mod skills;
 
 use std::sync::Arc;
 

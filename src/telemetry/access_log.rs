@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tracing::field;
 
-use super::visible::is_hidden;
+use super::log::is_hidden;
 
 /// The maximum number of characters of a peer's text that are logged.
 const MAX_LOGGED_CHARS: usize = 200;

@@ -7,4 +7,3 @@ pub(crate) mod access_log;
 pub mod label;
 pub(crate) mod log;
 pub mod metrics;
-pub(crate) mod visible;

@@ -389,9 +389,8 @@ async fn memory_survives_a_restart() {
     assert_eq!((&keys["stats"]["total"], &keys["keys"][0]["ttl"]), (&json!(2), &json!(3600)));
 }
 
-#[tokio::test]
-async fn finished_tasks_are_stored() {
-    let folder = TempDir::new().unwrap();
+/// A gateway that stores finished tasks, and an agent that finishes one at once for each message.
+async fn recording(folder: &TempDir) -> Scene {
     let settings = format!(
         "resources: {{ memory: {{ task_results: true, value_bytes: 4KiB }}, sparc: {{}} }}\n{}\ntasks: {{ data_dir: {} }}\n",
         auth(&["ann", "ben"]),
@@ -409,54 +408,66 @@ async fn finished_tasks_are_stored() {
         }
         Reply::events([json!({ "task": task })])
     });
-    let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
-    let (ann, ben) = (by("ann"), by("ben"));
-    for text in ["phase", "plain", "large"] {
-        let arguments = json!({ "text": text });
-        let result =
-            ann.modern("tools/call", json!({ "name": TOOL, "arguments": arguments })).await.result().await;
-        assert_eq!(result["isError"], false, "{result}");
-    }
-    let list = |client: McpClient| async move {
-        client.modern("resources/list", json!({})).await.result().await["resources"].clone()
-    };
-    let namespace = in_time("the namespace of the conversation", async {
+    scene
+}
+
+/// The rows of `resources/list`.
+async fn list(client: &McpClient) -> Value {
+    client.modern("resources/list", json!({})).await.result().await["resources"].clone()
+}
+
+/// The only namespace, once it has so many keys.
+async fn namespace_with(client: &McpClient, count: usize) -> String {
+    let found = async {
         loop {
-            let found = list(ann.clone()).await.as_array().unwrap().iter().find_map(|row| {
+            let namespace = list(client).await.as_array().unwrap().iter().find_map(|row| {
                 let uri = row["uri"].as_str()?;
                 uri.strip_prefix("memory://namespace/")?.strip_suffix("/keys").map(str::to_owned)
             });
-            if let Some(namespace) = found {
-                let keys = read(&ann, &format!("memory://namespace/{namespace}/keys")).await;
-                if keys["keys"].as_array().unwrap().len() == 3 {
-                    break namespace;
-                }
+            let Some(namespace) = namespace else { continue };
+            let keys = read(client, &format!("memory://namespace/{namespace}/keys")).await;
+            if keys["keys"].as_array().unwrap().len() == count {
+                break namespace;
             }
         }
-    })
-    .await;
+    };
+    in_time("the namespace of the conversation", found).await
+}
+
+/// The stored tasks with a matching key.
+async fn stored(client: &McpClient, namespace: &str, pattern: &str) -> Vec<(String, Value)> {
+    let found = read(client, &format!("memory://search/{namespace}?pattern={pattern}")).await;
+    let mut stored = Vec::new();
+    for result in found["results"].as_array().unwrap() {
+        let key = result["key"].as_str().unwrap().to_owned();
+        let value = read(client, &format!("memory://data/{namespace}/{key}")).await["value"].clone();
+        stored.push((key, value));
+    }
+    stored
+}
+
+#[tokio::test]
+async fn finished_tasks_are_stored() {
+    let folder = TempDir::new().unwrap();
+    let scene = recording(&folder).await;
+    let by = |name| scene.gateway.client().header("X-Api-Key", &key_of(name));
+    let (ann, ben) = (by("ann"), by("ben"));
+    for text in ["phase", "plain", "large"] {
+        let result = tool(&ann, TOOL, json!({ "text": text })).await;
+        assert_eq!(result["isError"], false, "{result}");
+    }
+    let namespace = namespace_with(&ann, 3).await;
     let keys = read(&ann, &format!("memory://namespace/{namespace}/keys")).await;
     assert!(!keys.to_string().contains("raw-"), "{keys}");
-    let found = read(&ann, &format!("memory://search/{namespace}?pattern=task:*:specification")).await;
-    assert_eq!(found["results"].as_array().unwrap().len(), 1, "{found}");
-    let key = found["results"][0]["key"].as_str().unwrap();
-    let task = key.strip_prefix("task:").unwrap().strip_suffix(":specification").unwrap();
-    let stored = read(&ann, &format!("memory://data/{namespace}/{key}")).await["value"].clone();
-    assert_eq!((&stored["taskId"], &stored["state"]), (&json!(task), &json!("completed")), "{stored}");
-    assert_eq!(stored["artifacts"][0]["parts"][0]["text"], "phase".repeat(40));
-    let found = read(&ann, &format!("memory://search/{namespace}?pattern=task:*:result")).await;
-    let results = found["results"].as_array().unwrap().clone();
-    assert_eq!(results.len(), 2, "{found}");
-    let mut without_parts = 0;
-    for result in results {
-        let key = result["key"].as_str().unwrap();
-        let stored = read(&ann, &format!("memory://data/{namespace}/{key}")).await["value"].clone();
-        without_parts += usize::from(stored["artifacts"][0]["parts"].is_null());
-    }
-    assert_eq!(without_parts, 1, "a large artifact is named by its URI");
-    assert!(
-        !list(ben.clone()).await.to_string().contains("memory://namespace"),
-        "nothing for another caller"
-    );
+    let found = stored(&ann, &namespace, "task:*:specification").await;
+    let [(key, task)] = &found[..] else { panic!("{found:?}") };
+    let handle = key.strip_prefix("task:").unwrap().strip_suffix(":specification").unwrap();
+    assert_eq!((&task["taskId"], &task["state"]), (&json!(handle), &json!("completed")), "{task}");
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "phase".repeat(40));
+    let others = stored(&ann, &namespace, "task:*:result").await;
+    assert_eq!(others.len(), 2, "{others:?}");
+    let by_uri = others.iter().filter(|(_, task)| task["artifacts"][0]["parts"].is_null()).count();
+    assert_eq!(by_uri, 1, "a large artifact is named by its URI");
+    assert!(!list(&ben).await.to_string().contains("memory://namespace"), "nothing for another caller");
     assert!(is_unknown(&ben, &format!("memory://data/{namespace}/{key}")).await);
 }
