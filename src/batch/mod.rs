@@ -268,68 +268,39 @@ impl BatchService {
         }
         let owner = self.owner(&owner_of(client))?;
         let bytes = bytes_of(&batch);
-        while !self.has_room(bytes) && self.evict_elsewhere(&owner) {}
-        let number = {
+        let number = loop {
             let mut state = lock(&owner.state);
-            self.insert(&mut state, client, batch)?
+            self.check(&mut state, &batch)?;
+            let Err(refusal) = self.reserve(&mut state, bytes, None) else {
+                break state.insert(client, batch, bytes);
+            };
+            let held = state.bytes.saturating_add(bytes);
+            drop(state);
+            if !matches!(refusal, BatchRefusal::Bytes(_)) || !self.evict_elsewhere(&owner, held) {
+                return Err(refusal);
+            }
         };
         owner.notify();
         self.dispatch(&owner);
         Ok(BatchTicket { owner, number })
     }
 
-    fn insert(
-        &self,
-        state: &mut OwnerState,
-        client: &ClientContext<'_>,
-        batch: BatchStartCall,
-    ) -> Result<u64, BatchRefusal> {
-        let (settings, limits) = (&state.settings, &self.limits);
-        if !settings.enabled {
+    /// Checks the settings and the bounds of an owner for another batch; finished batches are evicted
+    /// for it.
+    fn check(&self, state: &mut OwnerState, batch: &BatchStartCall) -> Result<(), BatchRefusal> {
+        if !state.settings.enabled {
             return Err(BatchRefusal::Disabled);
         }
-        let (waiting, most) = (state.waiting.len() + batch.calls.len(), settings.queue_size);
+        let (waiting, most) = (state.waiting.len() + batch.calls.len(), state.settings.queue_size);
         if waiting > most {
             return Err(BatchRefusal::QueueFull { calls: waiting, limit: most });
         }
-        let strategy = strategy_of(&batch);
-        let allowed = if settings.uses(strategy) { settings.max_concurrency } else { 1 };
-        let concurrency = batch.max_concurrency.unwrap_or(allowed).clamp(1, allowed);
-        while state.batches.len() >= limits.caller_batches {
+        while state.batches.len() >= self.limits.caller_batches {
             if !self.evict_oldest(state, None) {
                 return Err(BatchRefusal::TooManyBatches(state.batches.len()));
             }
         }
-        let bytes = bytes_of(&batch);
-        self.reserve(state, bytes, None)?;
-        let number = state.last + 1;
-        state.last = number;
-        let default = batch.priority.unwrap_or_default();
-        let calls: Vec<QueuedCall> =
-            batch.calls.into_iter().map(|call| QueuedCall::new(call, default)).collect();
-        state.waiting.extend(calls.iter().enumerate().map(|(index, call)| WaitingCall {
-            priority: call.priority,
-            batch: number,
-            call: index,
-        }));
-        let batch = Batch {
-            strategy,
-            client: Arc::new(BatchClient::new(client)),
-            calls,
-            concurrency,
-            running: 0,
-            ended_calls: 0,
-            peak: 0,
-            accepted_ms: Timestamp::now().unix_ms,
-            started: None,
-            ended: None,
-            was_held: false,
-            cancelled: watch::Sender::new(false),
-            bytes,
-        };
-        state.batches.insert(number, batch);
-        state.used = Instant::now();
-        Ok(number)
+        Ok(())
     }
 
     /// Reserves bytes; finished batches other than `keep` are evicted for them.
@@ -352,20 +323,16 @@ impl BatchService {
         }
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
-        self.bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.limits.max_bytes
-    }
-
-    /// Removes a finished batch of another owner: of the one with the most bytes. Returns false if
-    /// there is none. No lock of an owner may be held.
-    fn evict_elsewhere(&self, own: &Arc<OwnerBatches>) -> bool {
+    /// Removes the oldest finished batch of another owner that holds more than `bytes`: of the one
+    /// that holds the most. Returns false if there is none. No lock of an owner may be held.
+    fn evict_elsewhere(&self, own: &Arc<OwnerBatches>, bytes: usize) -> bool {
         let mut others: Vec<(usize, Arc<OwnerBatches>)> = lock(&self.owners)
             .values()
             .filter(|other| !Arc::ptr_eq(other, own))
             .map(|other| (lock(&other.state).bytes, other.clone()))
-            .filter(|(bytes, _)| *bytes > 0)
+            .filter(|(held, _)| *held > bytes)
             .collect();
-        others.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        others.sort_by_key(|(held, _)| std::cmp::Reverse(*held));
         others.iter().any(|(_, other)| {
             let is_evicted = self.evict_oldest(&mut lock(&other.state), None);
             if is_evicted {
@@ -429,9 +396,19 @@ impl BatchService {
     /// Records the end of a call.
     fn complete(&self, owner: &Arc<OwnerBatches>, place: WaitingCall, outcome: CallOutcome) {
         let (now, bytes) = (Timestamp::now(), outcome.bytes());
-        while !self.has_room(bytes) && self.evict_elsewhere(owner) {}
         let mut state = lock(&owner.state);
-        match self.reserve(&mut state, bytes, Some(place.batch)) {
+        let mut reserved = self.reserve(&mut state, bytes, Some(place.batch));
+        while matches!(reserved, Err(BatchRefusal::Bytes(_))) {
+            let held = state.bytes.saturating_add(bytes);
+            drop(state);
+            let is_evicted = self.evict_elsewhere(owner, held);
+            state = lock(&owner.state);
+            if !is_evicted {
+                break;
+            }
+            reserved = self.reserve(&mut state, bytes, Some(place.batch));
+        }
+        match reserved {
             Ok(()) => state.complete(place, outcome, bytes, now),
             Err(refusal) => {
                 // The text is small, and part of the bytes of each call.
@@ -526,6 +503,41 @@ impl OwnerState {
             changed_ms: now.unix_ms,
             settings_version: 0,
         }
+    }
+
+    /// Inserts a batch for which `bytes` are reserved, and returns its number.
+    fn insert(&mut self, client: &ClientContext<'_>, batch: BatchStartCall, bytes: usize) -> u64 {
+        let strategy = strategy_of(&batch);
+        let allowed = if self.settings.uses(strategy) { self.settings.max_concurrency } else { 1 };
+        let concurrency = batch.max_concurrency.unwrap_or(allowed).clamp(1, allowed);
+        let number = self.last + 1;
+        self.last = number;
+        let default = batch.priority.unwrap_or_default();
+        let calls: Vec<QueuedCall> =
+            batch.calls.into_iter().map(|call| QueuedCall::new(call, default)).collect();
+        self.waiting.extend(calls.iter().enumerate().map(|(index, call)| WaitingCall {
+            priority: call.priority,
+            batch: number,
+            call: index,
+        }));
+        let batch = Batch {
+            strategy,
+            client: Arc::new(BatchClient::new(client)),
+            calls,
+            concurrency,
+            running: 0,
+            ended_calls: 0,
+            peak: 0,
+            accepted_ms: Timestamp::now().unix_ms,
+            started: None,
+            ended: None,
+            was_held: false,
+            cancelled: watch::Sender::new(false),
+            bytes,
+        };
+        self.batches.insert(number, batch);
+        self.used = Instant::now();
+        number
     }
 
     /// Takes the next call that may run, if there is one. Under pressure one call at a time runs.
