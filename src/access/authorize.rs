@@ -234,7 +234,7 @@ impl Authorizer {
         self.rules.judge_skilless(caller, &start_of(agent))
     }
 
-    /// Authorizes reading a resource.
+    /// Authorizes reading a resource. The rules see the URI without needless percent-encoding.
     ///
     /// # Errors
     ///
@@ -245,12 +245,14 @@ impl Authorizer {
         agent: Option<&Agent>,
         uri: &str,
     ) -> Result<(), Fault> {
-        self.evaluate(by, read_of(agent, uri), || Fault::no_such_resource(uri))
+        let plain = without_needless_encoding(uri);
+        self.evaluate(by, read_of(agent, &plain), || Fault::no_such_resource(uri))
     }
 
-    /// Returns true if a caller may read a resource.
+    /// Returns true if a caller may read a resource. The rules see the URI without needless
+    /// percent-encoding.
     pub(crate) fn may_read(&self, caller: &Caller, agent: Option<&Agent>, uri: &str) -> bool {
-        self.rules.allow(caller, &read_of(agent, uri))
+        self.rules.allow(caller, &read_of(agent, &without_needless_encoding(uri)))
     }
 
     /// Returns true if a caller may get a prompt of the operator. For the rules it is a tool of its
@@ -414,6 +416,32 @@ const MAX_AUDITED_ARGUMENT_BYTES: usize = 2048;
 /// Pointers to handles: any client can use the handle of an anonymous caller.
 const HANDLES: [&str; 2] = ["/taskId", "/contextId"];
 
+/// Returns a URI in which each character that needs no percent-encoding in a segment (RFC 3986 §3.3,
+/// `pchar`) is written as itself, so that no spelling of a URI leads past a rule.
+fn without_needless_encoding(uri: &str) -> Cow<'_, str> {
+    if !uri.contains('%') {
+        return Cow::Borrowed(uri);
+    }
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let bytes = uri.as_bytes();
+    let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        let digits = digit(bytes.get(at + 1)).zip(digit(bytes.get(at + 2))).filter(|_| *byte == b'%');
+        let decoded = digits.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        match decoded {
+            Some(decoded) if is_plain_in_segment(decoded) => plain.push(decoded),
+            Some(decoded) => plain.extend(format!("%{decoded:02X}").into_bytes()),
+            None => plain.push(*byte),
+        }
+        at += if decoded.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8(plain).map_or(Cow::Borrowed(uri), Cow::Owned)
+}
+
+fn is_plain_in_segment(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
+}
+
 /// Returns arguments for the audit log, with the values at `pointers` redacted. Unreadable
 /// arguments are left out: they could not be redacted.
 fn redacted(arguments: &RawValue, pointers: &[String]) -> String {
@@ -441,6 +469,20 @@ mod tests {
     fn shown(json: &str, pointers: &[&str]) -> String {
         let pointers: Vec<String> = pointers.iter().map(|pointer| (*pointer).to_owned()).collect();
         redacted(serde_json::from_str(json).unwrap(), &pointers)
+    }
+
+    #[test]
+    fn spellings_of_a_uri_are_one() {
+        for (uri, expected) in [
+            ("memory://data/%73ecret/x", "memory://data/secret/x"),
+            ("memory://data/n/task%3a1", "memory://data/n/task:1"),
+            ("memory://data/a%2fb/c%20d", "memory://data/a%2Fb/c%20d"),
+            ("memory://data/%zz/%4", "memory://data/%zz/%4"),
+            ("memory://data/%25%37%33", "memory://data/%2573"),
+            ("memory://data/n/k", "memory://data/n/k"),
+        ] {
+            assert_eq!(without_needless_encoding(uri), expected, "{uri}");
+        }
     }
 
     #[test]

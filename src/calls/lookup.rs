@@ -270,13 +270,19 @@ impl TaskLookup {
 
     /// Moves a copy of the finished task of a workflow, or of a task that is recorded, to the task
     /// map. `None` for other tasks, which are left to their agents, and if the map is full.
-    pub(crate) fn keep_finished(&self, source: &EventSource, agent: &str) -> Option<Arc<TaskEntry>> {
+    pub(crate) fn keep_finished(
+        &self,
+        source: &EventSource,
+        agent: &str,
+        client: &ClientContext<'_>,
+    ) -> Option<Arc<TaskEntry>> {
         let EventSource::Own(own) = source else { return None };
         let work = &own.work;
         let task = work.task_id.as_ref()?;
         let has_phase = || !work.phases.is_empty() || self.settings.phase_of(work.skill.as_deref()).is_some();
         let is_of_workflow = self.settings.phases.is_some() && work.context_id.is_some() && has_phase();
-        if !is_of_workflow && !self.settings.records_results {
+        let is_recorded = self.settings.records_results && !client.caller.is_anonymous();
+        if !is_of_workflow && !is_recorded {
             return None;
         }
         let mut kept = AgentOutput::from_task(work.to_task()?, self.settings.artifact_bytes).ok()?;

@@ -176,7 +176,8 @@ impl CallEngine {
                 CallStep::Respond(Some(self.encode_result(call, &cancelled_result())))
             }
             WaitOutcome::Settled if source.state() == OutputState::Finished && !call.is_task() => {
-                if let Some(kept) = self.lookup.keep_finished(&source, &call.agent.settings.name) {
+                if let Some(kept) = self.lookup.keep_finished(&source, &call.agent.settings.name, call.client)
+                {
                     Box::pin(self.lookup.issue_handle(&kept, call.client)).await;
                 }
                 let body = self.encode_result(call, &self.result(&source, call));

@@ -30,9 +30,9 @@ section! {
     pub struct ArtifactFiles {
         /// Largest file.
         max_bytes: usize as ByteSize = 8MiB in 1KiB..=256MiB,
-        /// Most files of one artifact that are read at once.
+        /// Most files of one artifact that are read; the others stay URLs.
         max_files: usize = 16 in 1..=100,
-        /// Longest time for one file.
+        /// Longest time for the files of one artifact.
         timeout: Duration = 30s in 10ms..=1h,
     }
 }

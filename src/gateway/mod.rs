@@ -377,7 +377,8 @@ fn task_recorder(
 ) -> Option<TaskResultRecorder> {
     settings.resources.memory.as_ref().filter(|memory| memory.task_results)?;
     let (lookup, bank) = (lookup.clone(), memory?.clone());
-    Some(TaskResultRecorder { lookup, bank, agent_types: AgentTypes::new(&settings.resources) })
+    let (agent_types, redact) = (AgentTypes::new(&settings.resources), settings.resources.a2a.redact.clone());
+    Some(TaskResultRecorder { lookup, bank, agent_types, redact })
 }
 
 /// Creates the service of batches, if it is configured.

@@ -283,9 +283,12 @@ impl McpServer {
     async fn read_resource(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
         let CallRequest { client, id, params } = request;
         let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
-        let ReadResource { result, policy } = self.resources.read(ResourceRequest { client, uri }).await?;
+        let ReadResource { result, policy, held } =
+            self.resources.read(ResourceRequest { client, uri }).await?;
         let writer = ResultWriter { ttl_ms: policy.ttl_ms(), ..self.writer(client.era()) };
-        Ok(writer.cacheable(id, &result))
+        let encoded = writer.cacheable(id, &result);
+        drop(held);
+        Ok(encoded)
     }
 
     /// Returns the completions of an argument.

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use base64::Engine as _;
@@ -35,7 +36,7 @@ use crate::fault::{AgentFailure, Fault};
 use crate::mcp::content::{EmbeddedResource, ResourceContents};
 use crate::mcp::resources::{CachePolicy, ResourceTemplate};
 use crate::mcp::tasks::iso8601;
-use crate::quota::AnswerRoom;
+use crate::quota::{AnswerRoom, BytePermit};
 use crate::tasks::{ClientOverride, TaskEntry, TaskPhase, Timestamp};
 use crate::transport::HttpClient;
 
@@ -190,8 +191,8 @@ impl ResourceProvider for A2aResources {
                 let facts = ResourceFacts { schema: "artifact", ..self.task_facts(client, &entry) };
                 match found {
                     Some(found) => {
-                        let contents = self.with_files(client, entry.agent(), found, uri).await?;
-                        Some(ProvidedContent { contents, facts })
+                        let (contents, held) = self.with_files(client, entry.agent(), found, uri).await?;
+                        Some(ProvidedContent { contents, facts, held })
                     }
                     None => None,
                 }
@@ -302,14 +303,16 @@ impl A2aResources {
         agent: &str,
         mut artifact: Artifact,
         uri: &str,
-    ) -> Result<Vec<EmbeddedResource>, Fault> {
-        let Some(settings) = &self.files else { return Ok(artifact_contents(&artifact, uri)) };
+    ) -> Result<(Vec<EmbeddedResource>, Vec<BytePermit>), Fault> {
+        let without_files = |artifact: &Artifact| (artifact_contents(artifact, uri), Vec::new());
+        let Some(settings) = &self.files else { return Ok(without_files(&artifact)) };
         let known = self
             .lookup
             .directory
             .find(agent)
             .and_then(|agent| self.lookup.resolved_agent(client, agent).ok());
-        let Some(known) = known else { return Ok(artifact_contents(&artifact, uri)) };
+        let Some(known) = known else { return Ok(without_files(&artifact)) };
+        let until = Instant::now() + settings.timeout;
         let (mut files, mut kept) = (Vec::new(), Vec::new());
         for part in std::mem::take(&mut artifact.parts) {
             let place = match &part.body {
@@ -322,7 +325,14 @@ impl A2aResources {
             };
             let permit = self.lookup.limits.permit(client.quota_owner.as_ref());
             let mut room = AnswerRoom { limit: settings.max_bytes, permit };
-            let fetched = known.fetch_file(&self.http_client, &place, &mut room, settings.timeout).await;
+            let fetched = known
+                .fetch_file(
+                    &self.http_client,
+                    &place,
+                    &mut room,
+                    until.saturating_duration_since(Instant::now()),
+                )
+                .await;
             let file = fetched.map_err(|failure| {
                 tracing::warn!(agent, error = %failure, "failed to read file of agent");
                 let reason = match failure {
@@ -342,8 +352,9 @@ impl A2aResources {
             true => Vec::new(),
             false => artifact_contents(&artifact, uri),
         };
-        contents.extend(files.into_iter().map(|(content, _)| content));
-        Ok(contents)
+        let (files, held): (Vec<_>, Vec<_>) = files.into_iter().unzip();
+        contents.extend(files);
+        Ok((contents, held))
     }
 
     fn authorizer(&self) -> &Authorizer {

@@ -155,7 +155,7 @@ impl ResourceProvider for StaticResources {
         };
         let media_type = Some(found.media_type.clone());
         let content = EmbeddedResource { uri: request.uri.to_owned(), media_type, content };
-        Ok(Some(ProvidedContent { contents: vec![content], facts: self.facts() }))
+        Ok(Some(ProvidedContent { contents: vec![content], facts: self.facts(), held: Vec::new() }))
     }
 
     async fn subscribe<'a>(

@@ -19,7 +19,7 @@ use serde::de::IgnoredAny;
 use super::fixed::values_of;
 use super::{
     ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent, ResourceFacts,
-    ResourcePermissions, ResourceProvider, ResourceRequest, unix_ms,
+    ResourcePermissions, ResourceProvider, ResourceRequest, is_json, unix_ms,
 };
 use crate::a2a::percent_encoded;
 use crate::access::Authorizer;
@@ -37,7 +37,8 @@ use crate::transport::{
 
 /// Name of the caller in the URL of an endpoint.
 const CALLER: &str = "caller";
-/// Families whose resources such an endpoint may serve; those of other schemes are of the last.
+const CALLER_VARIABLE: &str = "{caller}";
+/// Families of which such an endpoint may serve resources; other schemes belong to the last.
 const FAMILIES: [&str; 4] = ["memory", "batchtools", "sparc", "http"];
 
 /// One endpoint, ready to be called.
@@ -98,10 +99,11 @@ impl HttpResources {
         values: BTreeMap<String, String>,
         request: ResourceRequest<'_>,
     ) -> Result<Option<ProvidedContent>, Fault> {
-        if values.values().any(|value| leaves_its_segment(value)) {
+        let HttpResource { url, headers, max_bytes, .. } = &endpoint.settings;
+        let caller = Some(request.client.caller.name()).filter(|_| url.contains(CALLER_VARIABLE));
+        if values.values().map(String::as_str).chain(caller).any(leaves_its_segment) {
             return Ok(None);
         }
-        let HttpResource { url, headers, max_bytes, .. } = &endpoint.settings;
         let place = filled_url(url, values, request.client.caller.name());
         let place: Uri = place.parse().map_err(|_| Fault::no_such_resource(request.uri))?;
         let mut sent = Request::new(Bytes::new());
@@ -118,6 +120,7 @@ impl HttpResources {
         let unavailable = |error: &TransportError| {
             tracing::warn!(uri = endpoint.settings.uri, %error, "failed to read resource from its endpoint");
             let reason = match error {
+                TransportError::NoRoom(no_room) => return Fault::from(*no_room),
                 TransportError::TooLarge { limit } => format!("it has more than {limit} bytes (max_bytes)"),
                 _ => "its endpoint does not respond".to_owned(),
             };
@@ -140,18 +143,21 @@ impl HttpResources {
             }
         }
         let modified_ms = modified_ms(reply.headers()).unwrap_or_else(unix_ms);
-        let is_json = is_json(reply.headers());
+        let has_json = has_json(reply.headers());
         let permit = self.limits.permit(request.client.quota_owner.as_ref());
         let mut room = AnswerRoom { limit: *max_bytes, permit };
         let body = reply.collect_in(&mut room).await.map_err(|error| unavailable(&error))?;
+        // The text, its filtered copy, and the response.
+        room.permit.set(body.len().saturating_mul(3)).map_err(Fault::from)?;
         let text = String::from_utf8(body.into())
             .ok()
-            .filter(|text| is_json && serde_json::from_str::<IgnoredAny>(text).is_ok());
+            .filter(|text| has_json && serde_json::from_str::<IgnoredAny>(text).is_ok());
         let Some(text) = text else {
             tracing::warn!(uri = endpoint.settings.uri, "endpoint of a resource did not answer with JSON");
             return Err(Fault::ResourceUnavailable("its endpoint does not respond with JSON".to_owned()));
         };
-        Ok(Some(ProvidedContent::json(request.uri, text, facts(modified_ms))))
+        let content = ProvidedContent::json(request.uri, text, facts(modified_ms));
+        Ok(Some(ProvidedContent { held: vec![room.permit], ..content }))
     }
 }
 
@@ -193,10 +199,8 @@ fn filled_url(url: &str, mut values: BTreeMap<String, String>, caller: &str) -> 
     filled
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let name = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    name == JSON || name.ends_with("+json")
+fn has_json(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(is_json)
 }
 
 fn modified_ms(headers: &HeaderMap) -> Option<u64> {

@@ -436,6 +436,8 @@ pub(crate) struct TaskResultRecorder {
     pub(crate) lookup: Arc<TaskLookup>,
     pub(crate) bank: Arc<MemoryBank>,
     pub(crate) agent_types: AgentTypes,
+    /// Values of tasks that readers do not see (`resources.a2a.redact`).
+    pub(crate) redact: Vec<String>,
 }
 
 impl TaskResultRecorder {
@@ -443,7 +445,10 @@ impl TaskResultRecorder {
     pub(crate) async fn run(self) {
         let Some(mut finished) = self.lookup.tasks.finished(MAX_WAITING_RESULTS) else { return };
         while let Some(entry) = finished.recv().await {
-            self.record(&entry).await;
+            // An entry that was evicted meanwhile is left out.
+            if let Some(entry) = entry.upgrade() {
+                self.record(&entry).await;
+            }
         }
     }
 
@@ -472,12 +477,15 @@ impl TaskResultRecorder {
         });
         let key = format!("task:{handle}:{}", phase.as_deref().unwrap_or(NO_PHASE));
         let most = self.bank.limits().value_bytes;
+        // Artifacts are still readable by their URIs.
+        let artifacts = entry.visible_state(|inside| inside.work.artifact_bytes());
+        let inline = if artifacts > most { 0 } else { most };
         let view = TaskDescription { lookup: &self.lookup, agent_types: &self.agent_types, client: &client };
-        let mut json = view.json(&handle, entry, most);
+        let mut json = view.json(&handle, entry, inline);
         if json.len() > most {
-            // Artifacts are still readable by their URIs.
             json = view.json(&handle, entry, 0);
         }
+        let json = redacted_json(json, &self.redact);
         let at = MemoryAddress { owner: &owner, namespace: &namespace, key: &key };
         self.bank.store_soon(at, NewValue { json, ttl_seconds: None }, unix_ms()).await.map(drop)
     }

@@ -40,7 +40,7 @@ use crate::mcp::resources::{
 };
 use crate::mcp::tasks::iso8601;
 use crate::mcp::tools::CallToolResult;
-use crate::quota::QuotaOwner;
+use crate::quota::{BytePermit, QuotaOwner};
 use crate::telemetry::access_log::ResourceAccess;
 
 pub(crate) use a2a::A2aResources;
@@ -129,11 +129,12 @@ pub(crate) struct ListedResource {
 }
 
 /// Content of a resource.
-#[derive(Debug, Clone)]
 pub(crate) struct ProvidedContent {
     /// Never empty.
     pub(crate) contents: Vec<EmbeddedResource>,
     pub(crate) facts: ResourceFacts,
+    /// Permits for the bytes, until the response is encoded.
+    pub(crate) held: Vec<BytePermit>,
 }
 
 impl ProvidedContent {
@@ -144,7 +145,7 @@ impl ProvidedContent {
             media_type: Some(JSON.to_owned()),
             content: ResourceContents::Text(text),
         };
-        Self { contents: vec![content], facts }
+        Self { contents: vec![content], facts, held: Vec::new() }
     }
 }
 
@@ -275,6 +276,8 @@ struct FoundResource<'r, 'u> {
 pub(crate) struct ReadResource {
     pub(crate) result: ReadResourceResult,
     pub(crate) policy: CachePolicy,
+    /// Permits for the bytes, until the response is encoded.
+    pub(crate) held: Vec<BytePermit>,
 }
 
 /// All resources of the gateway.
@@ -351,7 +354,7 @@ impl ResourceRegistry {
             living.ok_or_else(|| Fault::no_such_resource(uri))
         });
         record_access(&found, client, "read", content.as_ref().err());
-        let ProvidedContent { mut contents, facts } = content?;
+        let ProvidedContent { mut contents, facts, held } = content?;
         redact_contents(&mut contents, &found.family.policy.redact);
         let meta = self.meta(found.family, &found.uri, &facts);
         let described = contents.into_iter().map(|content| {
@@ -362,6 +365,7 @@ impl ResourceRegistry {
         Ok(ReadResource {
             result: ReadResourceResult { contents: described.collect() },
             policy: facts.policy,
+            held,
         })
     }
 
@@ -488,7 +492,8 @@ impl ResourceRegistry {
                 content: ResourceContents::Text(SCHEMAS.to_owned()),
             };
             let contents = vec![DescribedContents { content, meta: None }];
-            ReadResource { result: ReadResourceResult { contents }, policy: CachePolicy::Static }
+            let result = ReadResourceResult { contents };
+            ReadResource { result, policy: CachePolicy::Static, held: Vec::new() }
         })
     }
 }
@@ -538,16 +543,37 @@ fn redact_contents(contents: &mut [EmbeddedResource], pointers: &[String]) {
     if pointers.is_empty() {
         return;
     }
-    for piece in contents.iter_mut().filter(|piece| piece.media_type.as_deref() == Some(JSON)) {
-        let ResourceContents::Text(text) = &mut piece.content else { continue };
-        *text = match serde_json::from_str::<Value>(text) {
-            Ok(mut value) => {
-                pointers.iter().for_each(|pointer| redact(&mut value, pointer));
-                value.to_string()
+    for piece in contents.iter_mut().filter(|piece| piece.media_type.as_deref().is_some_and(is_json)) {
+        let text = match &mut piece.content {
+            ResourceContents::Text(text) => text,
+            // Not UTF-8, so that it could not be filtered.
+            ResourceContents::Blob(blob) => {
+                blob.clear();
+                continue;
             }
-            Err(_) => format!("{REDACTED:?}"),
         };
+        *text = redacted_json(std::mem::take(text), pointers);
     }
+}
+
+/// Replaces the values that the pointers lead to in a JSON text.
+fn redacted_json(text: String, pointers: &[String]) -> String {
+    if pointers.is_empty() {
+        return text;
+    }
+    match serde_json::from_str::<Value>(&text) {
+        Ok(mut value) => {
+            pointers.iter().for_each(|pointer| redact(&mut value, pointer));
+            value.to_string()
+        }
+        Err(_) => format!("{REDACTED:?}"),
+    }
+}
+
+/// Returns true for the media type of JSON, or of a format in JSON, with or without parameters.
+fn is_json(media_type: &str) -> bool {
+    let name = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    name == JSON || name.ends_with("+json")
 }
 
 /// Replaces the values that a JSON pointer leads to. The step `*` stands for every member or

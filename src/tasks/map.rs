@@ -41,7 +41,7 @@ struct TaskMapInner {
     next_id: AtomicU64,
     next_sweep: AtomicUsize,
     /// Receives each owned task when it finishes, if there is a recorder.
-    finished: OnceLock<mpsc::Sender<Arc<TaskEntry>>>,
+    finished: OnceLock<mpsc::Sender<Weak<TaskEntry>>>,
 }
 
 /// The position of an entry in the map.
@@ -87,7 +87,7 @@ impl ShardSlot {
         let Some(map) = self.map.upgrade() else { return };
         let Some(recorder) = map.finished.get() else { return };
         let entry = map.shard(self.shard).entry(self.id);
-        if let Some(Err(error)) = entry.map(|entry| recorder.try_send(entry)) {
+        if let Some(Err(error)) = entry.map(|entry| recorder.try_send(Arc::downgrade(&entry))) {
             tracing::warn!(%error, "failed to record finished task");
         }
     }
@@ -118,7 +118,7 @@ impl Tasks {
     /// Returns the tasks with an owner from now on as they finish, and finished tasks when they get
     /// an owner. At most `capacity` wait; more are dropped with a warning. `None` if another
     /// receiver exists.
-    pub fn finished(&self, capacity: usize) -> Option<mpsc::Receiver<Arc<TaskEntry>>> {
+    pub fn finished(&self, capacity: usize) -> Option<mpsc::Receiver<Weak<TaskEntry>>> {
         let (sender, receiver) = mpsc::channel(capacity);
         self.map.finished.set(sender).ok().map(|()| receiver)
     }
