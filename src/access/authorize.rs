@@ -3,6 +3,7 @@
 //!
 //! `auth::Rules` evaluates the rules; handles open only for their caller.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;

@@ -21,7 +21,8 @@ use tracing::warn;
 use super::a2a::TaskDescription;
 use super::{
     AgentTypes, ChangeSource, CompletionRequest, JSON, ListRequest, ListedResource, ProvidedContent,
-    ProviderCall, ResourceFacts, ResourcePermissions, ResourceProvider, ResourceRequest, owner_of, unix_ms,
+    ProviderCall, ResourceFacts, ResourcePermissions, ResourceProvider, ResourceRequest, owner_of,
+    redacted_json, unix_ms,
 };
 use crate::a2a::percent_encoded;
 use crate::access::Authorizer;
