@@ -25,9 +25,9 @@ use pingora::protocols::http::v2::server::default_h2_options;
 use pingora::protocols::l4::stream::L4BufferSettings;
 use pingora::proxy::{HttpProxy, ProxyHttp, Session, http_proxy};
 use pingora::server::configuration::{Opt, ServerConf};
-use pingora::server::{RunArgs, Server};
+use pingora::server::{RunArgs, Server, ShutdownWatch};
 use pingora::services::ServiceHandle;
-use pingora::services::background::background_service;
+use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
 use shutdown::{DrainSignal, YieldingService};
@@ -141,6 +141,10 @@ fn create(
     let served = ServedGateway { gateway: &gateway, end: &listeners };
     let (mut services, terminated) = add_listeners(&mut server, &settings, served, descriptors)?;
     server.add_service(background_service("gateway", background));
+    if let Some(levels) = signals.as_ref().and_then(|_| log::LevelSignals::register()) {
+        let levels = LevelService(tokio::sync::Mutex::new(levels));
+        server.add_service(background_service("log level", levels));
+    }
     let mut watch = background_service("certificates", CertificateReloader::new(terminated, hangups));
     watch.threads = Some(1);
     server.add_service(watch);
@@ -162,6 +166,20 @@ fn create(
     }
     let shutdown = settings.shutdown;
     Ok(PreparedServer { server, gateway, is_serving, shutdown, upgrade: sockets, listeners, signals })
+}
+
+/// Changes the level of the log on signals.
+struct LevelService(tokio::sync::Mutex<log::LevelSignals>);
+
+#[async_trait]
+impl BackgroundService for LevelService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut levels = self.0.lock().await;
+        tokio::select! {
+            () = levels.follow() => {}
+            _ = shutdown.changed() => {}
+        }
+    }
 }
 
 /// The gateway behind the services of the process, and the end of their listeners.

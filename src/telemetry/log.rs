@@ -17,12 +17,13 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use prometheus::IntCounter;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry};
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::sync::{lock, recover};
 
@@ -31,6 +32,12 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The buffer of the process's log.
 static BUFFER: OnceLock<LogBuffer> = OnceLock::new();
+
+/// The filter of the process's log.
+static FILTER: OnceLock<LogFilter> = OnceLock::new();
+
+/// The maximum size of a filter that is set while the process runs, in bytes.
+const MAX_FILTER_BYTES: usize = 4096;
 
 /// Texts that Pingora logs as errors although any client can cause them at will.
 const NOISE: [&str; 7] = [
@@ -74,6 +81,9 @@ pub(crate) enum LogProblem {
         /// The problem with it.
         problem: String,
     },
+    /// The process has no log of its own, perhaps because it embeds the gateway.
+    #[error("this process has no log whose filter could be set")]
+    NotRunning,
     /// The process logs already, perhaps because it embeds the gateway.
     #[error("the log is already running: {0}")]
     AlreadyRunning(String),
@@ -90,11 +100,144 @@ pub(crate) enum LogProblem {
 pub(crate) fn init(settings: &LogSettings) -> Result<(), LogProblem> {
     let ansi = takes_colour(&std::io::stderr());
     let buffer = LogBuffer::start(std::io::stderr())?;
-    subscriber(settings, buffer.clone(), ansi)?
-        .try_init()
-        .map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
+    let (subscriber, filter) = subscriber(settings, buffer.clone(), ansi)?;
+    subscriber.try_init().map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
     BUFFER.get_or_init(|| buffer);
+    FILTER.get_or_init(|| filter);
     Ok(())
+}
+
+/// Sets the filter of the log, for all events from now on. `None`: the filter that counts without
+/// `log.level`.
+///
+/// # Errors
+///
+/// [`LogProblem`], and the filter stays as it was.
+pub(crate) fn set_filter(filter: Option<&str>) -> Result<(), LogProblem> {
+    FILTER.get().ok_or(LogProblem::NotRunning)?.set(&filter_or_default(filter.map(str::to_owned)))
+}
+
+/// Returns the filter of the log; `None` if the process has no log of its own.
+pub(crate) fn filter() -> Option<String> {
+    FILTER.get().map(|filter| lock(&filter.text).clone())
+}
+
+/// Shows more of the log, or less: the level that counts without a target becomes the next one.
+/// Directives for single targets stay. Returns the new filter.
+///
+/// # Errors
+///
+/// [`LogProblem`], and the filter stays as it was.
+pub(crate) fn shift_level(shift: LevelShift) -> Result<String, LogProblem> {
+    let filter = filter().ok_or(LogProblem::NotRunning)?;
+    let shifted = shifted(&filter, shift);
+    set_filter(Some(&shifted))?;
+    Ok(shifted)
+}
+
+/// The direction in which the level changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LevelShift {
+    /// One level more: `info` becomes `debug`.
+    More,
+    /// One level less: `info` becomes `warn`.
+    Less,
+}
+
+/// Returns a filter with another level for events without a directive of their own.
+fn shifted(filter: &str, shift: LevelShift) -> String {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    let directives = || filter.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    let position = |directive: &str| LEVELS.iter().position(|level| directive.eq_ignore_ascii_case(level));
+    // Without such a directive only errors are shown.
+    let now = directives().filter_map(position).next_back().unwrap_or(1);
+    let next = match shift {
+        LevelShift::More => now.saturating_add(1).min(LEVELS.len() - 1),
+        LevelShift::Less => now.saturating_sub(1),
+    };
+    let level = LEVELS.get(next).copied().unwrap_or("info");
+    let rest = directives().filter(|directive| position(directive).is_none());
+    std::iter::once(level).chain(rest).collect::<Vec<_>>().join(",")
+}
+
+/// The signals that change the level of the log: SIGUSR1 shows more, SIGUSR2 less.
+pub(crate) struct LevelSignals {
+    more: Signal,
+    less: Signal,
+}
+
+impl LevelSignals {
+    /// Receives the signals from now on. Until then each of them ends the process. `None`: they
+    /// cannot be received.
+    pub(crate) fn register() -> Option<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        let signals = runtime.and_then(|runtime| {
+            // The receivers outlive this runtime: any other of the process delivers to them.
+            let _entered = runtime.enter();
+            Ok(Self {
+                more: signal(SignalKind::user_defined1())?,
+                less: signal(SignalKind::user_defined2())?,
+            })
+        });
+        if let Err(error) = &signals {
+            tracing::warn!(%error, "failed to receive SIGUSR1 and SIGUSR2, each ends the process");
+        }
+        signals.ok()
+    }
+
+    /// Changes the level with each signal, until it is dropped.
+    pub(crate) async fn follow(&mut self) {
+        loop {
+            let shift = tokio::select! {
+                received = self.more.recv() => received.map(|()| LevelShift::More),
+                received = self.less.recv() => received.map(|()| LevelShift::Less),
+            };
+            match shift.map(shift_level) {
+                // A warning, so that it is seen at each level but the lowest two.
+                Some(Ok(filter)) => tracing::warn!(filter, "changed log level on a signal"),
+                Some(Err(error)) => tracing::warn!(%error, "failed to change log level"),
+                None => return,
+            }
+        }
+    }
+}
+
+/// The levels of the log and the noise that is left out.
+type LogLevels = Layered<NoiseFilter, EnvFilter, Registry>;
+
+/// The filter of a log, which can be replaced while it runs.
+struct LogFilter {
+    levels: reload::Handle<LogLevels, Registry>,
+    text: Mutex<String>,
+}
+
+impl LogFilter {
+    fn set(&self, filter: &str) -> Result<(), LogProblem> {
+        let problem = |problem: String| LogProblem::Filter { filter: filter.to_owned(), problem };
+        if filter.len() > MAX_FILTER_BYTES {
+            let filter = filter.chars().take(100).chain(['…']).collect();
+            return Err(LogProblem::Filter { filter, problem: "it is too long".to_owned() });
+        }
+        let levels = levels(filter)?;
+        let mut text = lock(&self.text);
+        self.levels.reload(levels).map_err(|error| problem(error.to_string()))?;
+        filter.clone_into(&mut text);
+        Ok(())
+    }
+}
+
+/// Returns the filter of the settings, else of `RUST_LOG`, else `info`.
+fn filter_or_default(filter: Option<String>) -> String {
+    let filter = filter.or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_default();
+    if filter.trim().is_empty() { "info".to_owned() } else { filter }
+}
+
+fn levels(filter: &str) -> Result<LogLevels, LogProblem> {
+    let levels = EnvFilter::builder()
+        .parse(filter)
+        .map_err(|error| LogProblem::Filter { filter: filter.to_owned(), problem: error.to_string() })?;
+    let on = !filter.contains("pingora");
+    Ok(levels.and_then(NoiseFilter { on, hides_reports: on && !allows_debug(filter) }))
 }
 
 /// Returns true if an output shows colours: it is a terminal, and `NO_COLOR` is not set
@@ -112,33 +255,28 @@ pub(crate) fn flush() {
     }
 }
 
-fn subscriber<W>(
-    settings: &LogSettings,
-    writer: W,
-    ansi: bool,
-) -> Result<Box<dyn Subscriber + Send + Sync>, LogProblem>
+/// The subscriber of a log, and its filter.
+type FilteredSubscriber = (Box<dyn Subscriber + Send + Sync>, LogFilter);
+
+fn subscriber<W>(settings: &LogSettings, writer: W, ansi: bool) -> Result<FilteredSubscriber, LogProblem>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = settings.filter.clone().or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_default();
-    let filter = if filter.trim().is_empty() { "info".to_owned() } else { filter };
-    let levels = EnvFilter::builder()
-        .parse(&filter)
-        .map_err(|error| LogProblem::Filter { filter: filter.clone(), problem: error.to_string() })?;
-    let on = !filter.contains("pingora");
-    let quiet = NoiseFilter { on, hides_reports: on && !allows_debug(&filter) };
-    let base = Registry::default().with(levels).with(quiet);
+    let filter = filter_or_default(settings.filter.clone());
+    let (levels, handle) = reload::Layer::new(levels(&filter)?);
+    let base = Registry::default().with(levels);
     let escape = match settings.format {
         LogFormat::Text => EscapeStyle::Text,
         LogFormat::Json => EscapeStyle::Json,
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(VisibleLines { make: writer, escape });
-    Ok(match settings.format {
+    let subscriber: Box<dyn Subscriber + Send + Sync> = match settings.format {
         LogFormat::Text => Box::new(base.with(lines.with_ansi(ansi))),
         LogFormat::Json => Box::new(
             base.with(lines.json().flatten_event(true).with_current_span(false).with_span_list(false)),
         ),
-    })
+    };
+    Ok((subscriber, LogFilter { levels: handle, text: Mutex::new(filter) }))
 }
 
 /// Returns true if a filter lets events of level `debug` pass for every target.
@@ -460,7 +598,7 @@ pub(crate) mod tests {
         let settings = LogSettings { format, filter: Some(filter.to_owned()) };
         let kept = KeptField::default();
         let writer = kept.clone();
-        let subscriber = subscriber(&settings, move || writer.clone(), false).unwrap();
+        let (subscriber, _) = subscriber(&settings, move || writer.clone(), false).unwrap();
         tracing::subscriber::with_default(subscriber, work);
         let bytes = kept.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -513,6 +651,45 @@ pub(crate) mod tests {
         });
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&line["message"], &line["agent"]), (&"enough".into(), &"weather".into()));
+    }
+
+    #[test]
+    fn log_filter_can_be_replaced() {
+        let kept = KeptField::default();
+        let writer = kept.clone();
+        let settings = LogSettings { filter: Some("warn".to_owned()), ..LogSettings::default() };
+        let (subscriber, filter) = subscriber(&settings, move || writer.clone(), false).unwrap();
+        tracing::subscriber::with_default(subscriber, || {
+            let report = || {
+                tracing::info!("a line");
+                tracing::info!(target: "log", { log.target = "pingora_core::server" }, "Server starting");
+            };
+            report();
+            for (next, accepted) in [("info", true), ("info,x=loud", false), ("info,pingora_core=info", true)]
+            {
+                assert_eq!(filter.set(next).is_ok(), accepted, "{next}");
+                report();
+            }
+            assert!(filter.set(&"a".repeat(MAX_FILTER_BYTES + 1)).is_err());
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("a line").count(), 3, "{text}");
+        assert_eq!(text.matches("Server starting").count(), 1, "{text}");
+        assert_eq!(*filter.text.lock().unwrap(), "info,pingora_core=info");
+    }
+
+    #[test]
+    fn log_level_shift_keeps_directives() {
+        for (filter, more, less) in [
+            ("info", "debug", "warn"),
+            ("info,access=off", "debug,access=off", "warn,access=off"),
+            ("access=off, trace", "trace,access=off", "debug,access=off"),
+            ("off", "error", "off"),
+            ("access=info", "warn,access=info", "off,access=info"),
+        ] {
+            assert_eq!(shifted(filter, LevelShift::More), more);
+            assert_eq!(shifted(filter, LevelShift::Less), less);
+        }
     }
 
     #[test]
