@@ -112,7 +112,7 @@ fn without_listeners(mut settings: Settings) -> Settings {
         info!("ignoring listeners and admin: stdio serves standard input and output alone");
     }
     settings.listeners.clear();
-    settings.admin = None;
+    (settings.admin, settings.health) = (None, None);
     // Agents could not reach it: their tasks are streamed and polled.
     settings.push.enabled = false;
     settings.sessions.ttl = SESSION_TTL;

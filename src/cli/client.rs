@@ -135,6 +135,7 @@ impl CallTarget {
         settings.auth = Auth { api_keys: Some(keys), ..Auth::default() };
         settings.rules = Vec::new();
         (settings.listeners, settings.admin, settings.public_url) = (vec![listener], None, None);
+        settings.health = None;
         (settings.tasks.data_dir, settings.upgrade.directory, settings.push.enabled) = (None, None, false);
         settings.threads = 1;
         settings.log.level = "error".to_owned();

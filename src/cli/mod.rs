@@ -28,7 +28,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::config::certificate::CertificateSummary;
-use crate::config::{self, CardSource, Listener, LogFormat, Problems, Settings, agents_at};
+use crate::config::{self, Admin, CardSource, Listener, LogFormat, Problems, Settings, agents_at};
 use crate::gateway::{AgentSummary, AwaitedAgent, Gateway};
 use crate::server::prepare;
 use crate::stdio;
@@ -336,7 +336,8 @@ fn serve(path: &Path, upgrade: bool) -> ExitCode {
             let scheme = if listener.tls.is_some() { "https" } else { "http" };
             format!("listening on {scheme}://{}", listener.address)
         })
-        .chain(settings.admin.iter().map(|admin| format!("admin on http://{}", admin.address)))
+        .chain(settings.admin.iter().map(|admin| format!("admin on {}", admin_url(admin))))
+        .chain(settings.health.iter().map(|health| format!("health on http://{}", health.address)))
         .collect();
     let endpoints = endpoints(&settings);
     match prepare(settings, upgrade) {
@@ -360,6 +361,11 @@ const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(120);
 /// The interval at which the start line checks for cards.
 const START_LINE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
+fn admin_url(admin: &Admin) -> String {
+    let scheme = if admin.tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", admin.address)
+}
+
 /// Returns the URLs that clients and operators use.
 fn endpoints(settings: &Settings) -> String {
     let of_listener = |listener: &Listener| {
@@ -369,7 +375,7 @@ fn endpoints(settings: &Settings) -> String {
         let served = paths.into_iter().filter(|(_, is_served)| *is_served);
         served.map(|(path, _)| format!("{scheme}://{address}/{path}")).collect::<Vec<_>>()
     };
-    let admin = settings.admin.iter().map(|admin| format!("http://{}", admin.address));
+    let admin = settings.admin.iter().map(admin_url);
     settings.listeners.iter().flat_map(of_listener).chain(admin).collect::<Vec<_>>().join(" ")
 }
 

@@ -377,7 +377,7 @@ fn is_owner_name(name: &str) -> bool {
 }
 
 /// Parses `sha256:` and 64 hexadecimal digits.
-fn key_hash(text: &str) -> Option<[u8; 32]> {
+pub(super) fn key_hash(text: &str) -> Option<[u8; 32]> {
     let is_hex = |digits: &&str| digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let digits = text.strip_prefix("sha256:").filter(is_hex)?;
     let mut hash = [0; 32];

@@ -8,9 +8,11 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 17] = [
+const OPTIONAL_SECTIONS: [&str; 19] = [
     "listeners[].tls",
     "admin",
+    "admin.tls",
+    "health",
     "agents.NAME.signature",
     "agents.NAME.auth",
     "agents.NAME.skills",

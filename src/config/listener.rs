@@ -1,18 +1,21 @@
-//! `listeners` and `admin`: addresses, TLS, services, and the credentials that clients must present.
+//! `listeners`, `admin` and `health`: addresses, TLS, services, and the credentials that clients must present.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
+use super::auth::key_hash;
 use super::certificate::{self, CertificateProblem};
 use super::forms::{Form, KeyForm, choice, text_form};
 use super::host::AllowedHost;
 use super::pem::{self, CertificatePem, CrlPem, KeyPem};
+use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
-use super::section::section;
+use super::section::{KeysOf, section};
 use super::spanned::{Location, OneOrMany, Spanned};
 use super::{Mechanism, Pem, Require, RequireRule};
 
@@ -137,21 +140,109 @@ fn services(written: Spanned<Vec<Spanned<ServiceName>>>, context: &mut ResolveCo
 }
 
 section! {
-    /// The operator's own listener, plain HTTP: health, readiness, metrics, state.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    /// The operator's own listener: health, readiness, metrics, state, changes, and a page for
+    /// people.
+    #[derive(Debug, Clone)]
     pub struct Admin {
         /// IP address and port.
         address: SocketAddr as ListenAddress = "127.0.0.1:9090",
         /// Accepted hosts (`name` or `name:port`) in `Host` besides loopback names and IP
         /// addresses, for scrapers that use a name; `*` accepts any.
         allowed_hosts: Vec<String> as Vec<Spanned<AllowedHost>> = [] [example ["gateway.monitoring:9090"]],
+        /// Time after which a person must sign in to the page again.
+        session_ttl: Duration = 8h in 1m..=30d,
     }
+    keys {
+        /// The token of operators, or a list of them while they are being exchanged: at least 16
+        /// characters, or `sha256:` and its hash as `mcp-a2a-gateway key` makes it. With a token,
+        /// everything but the probes needs it. Without a token, and without client certificates in
+        /// `tls`, there is no page, and nothing can be changed.
+        token: OneOrMany<Spanned<Template>> [example "${file:/run/secrets/gateway-admin}"],
+        /// TLS of the listener. A client with a certificate that `client_auth` accepts is an
+        /// operator.
+        tls: ListenerTlsKeys,
+    }
+    fields {
+        /// SHA-256 of each token of operators.
+        token_hashes: Vec<[u8; 32]> = Vec::new(),
+        /// TLS of the listener; `None`: plain HTTP.
+        tls: Option<ListenerTls> = None,
+    }
+    check check_admin
 }
 
 impl Admin {
     /// Returns the listener at an address, with defaults for the rest.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, ..Self::default() }
+    }
+
+    /// Returns true if requests can be authenticated: by a token or by a client certificate.
+    pub fn has_authentication(&self) -> bool {
+        !self.token_hashes.is_empty() || self.takes_certificates()
+    }
+
+    /// Returns true if clients can present a certificate.
+    pub fn takes_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.client_auth.is_some())
+    }
+}
+
+/// Fewest characters of a token of operators.
+const MIN_TOKEN_CHARS: usize = 16;
+
+fn check_admin(admin: Admin, keys: KeysOf<Admin>, context: &mut ResolveContext<'_>) -> Admin {
+    let tls = keys.tls.open().and_then(|tls| tls.resolve(context));
+    let mut token_hashes: Vec<[u8; 32]> = Vec::new();
+    if let Some((place, OneOrMany(written))) = keys.token.take() {
+        if written.is_empty() {
+            context.problem(&place, "is an empty list (write a token, or remove it)");
+        }
+        for token in written {
+            let Some((place, token)) = token.resolve::<Secret>(context) else { continue };
+            match token_hash(token.expose()) {
+                Ok(hash) if token_hashes.contains(&hash) => context.problem(&place, "is there twice"),
+                Ok(hash) => token_hashes.push(hash),
+                Err(problem) => context.problem(&place, problem),
+            }
+        }
+    }
+    Admin { token_hashes, tls, ..admin }
+}
+
+/// Returns the hash of a token that is written as such or as its hash.
+fn token_hash(text: &str) -> Result<[u8; 32], &'static str> {
+    if text.starts_with("sha256:") {
+        return key_hash(text).ok_or("is not a hash (write sha256: and 64 hexadecimal digits)");
+    }
+    if text.chars().count() < MIN_TOKEN_CHARS || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("is not a token (16 or more printable ASCII characters without spaces; make one with \
+                    `openssl rand -hex 32`)");
+    }
+    Ok(Sha256::digest(text.as_bytes()).into())
+}
+
+section! {
+    /// A listener for probes alone: `/livez`, `/readyz` and `/startupz`, plain HTTP.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct HealthListener {
+        /// IP address and port.
+        address: SocketAddr as ListenAddress = "127.0.0.1:9091",
+        /// True if `/metrics` is served too.
+        metrics: bool = false,
+        /// Accepted hosts (`name` or `name:port`) in `Host` of a request for `/metrics`, besides
+        /// loopback names and IP addresses; `*` accepts any.
+        allowed_hosts: Vec<String> as Vec<Spanned<AllowedHost>> = [] [example ["gateway.monitoring:9091"]],
+    }
+}
+
+section! {
+    /// The time until the gateway is ready.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct ReadyRule {
+        /// Longest wait of `/readyz` for agents that have not answered since the start. Then the
+        /// gateway is ready without them.
+        timeout: Duration = 5s in 0s..=1h,
     }
 }
 

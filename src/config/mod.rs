@@ -69,7 +69,10 @@ pub use documentation::{example, key_reference};
 pub use endpoints::{Breaker, Health, Queue};
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
 pub use http_resources::{ArtifactFiles, HttpResource};
-pub use listener::{Admin, ClientAuth, Listener, ListenerCertificate, ListenerTls, Services, TlsProfile};
+pub use listener::{
+    Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule, Services,
+    TlsProfile,
+};
 pub(crate) use mcp::MAX_TEMPLATE_BYTES;
 pub use mcp::{BatchFamily, Cards, FamilyPolicy, Mcp, MemoryFamily, PHASES, Resources, Sessions, Sparc};
 pub use outbound::{AllowList, Allowed, Outbound, Webhooks};

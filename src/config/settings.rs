@@ -19,7 +19,7 @@ use super::calls::Calls;
 use super::calls::{Background, Push, Streams, Tasks};
 use super::forms::{checked_text, choice};
 use super::host::check_public_url;
-use super::listener::{Admin, Listener, ListenerKeys};
+use super::listener::{Admin, HealthListener, Listener, ListenerKeys, ReadyRule};
 use super::manifest;
 use super::mcp::{Cards, Mcp, Resources, Sessions};
 use super::outbound::Outbound;
@@ -41,9 +41,14 @@ section! {
         public_url: String [example "https://gateway.example.com"],
         /// The listeners for clients. At least one, except for the command `stdio`, which uses none.
         listeners: Vec<Spanned<ListenerKeys>> [schema { "minItems": 1 }],
-        /// The operator's own listener: health, readiness, metrics, state. Without this key there
-        /// is none.
+        /// The operator's own listener: health, readiness, metrics, state, changes, and a page for
+        /// people. Without this key there is none.
         admin: KeysOf<Admin> => Option<Admin>,
+        /// A listener for probes alone. Without this key there is none: the admin listener answers
+        /// them too.
+        health: KeysOf<HealthListener> => Option<HealthListener>,
+        /// The time until the gateway is ready.
+        ready: KeysOf<ReadyRule> => ReadyRule,
         /// The key that seals task handles and session ids: at least 32 characters, or a list of
         /// such keys, of which the first seals and all open. Replicas share it. Without it the key
         /// is kept in `tasks.data_dir`; without that handles end with the process.
@@ -106,6 +111,10 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     /// The operator's own listener; `None`: there is none.
     pub admin: Option<Admin>,
+    /// The listener for probes alone; `None`: there is none.
+    pub health: Option<HealthListener>,
+    /// The time until the gateway is ready.
+    pub ready: ReadyRule,
     /// The keys that seal handles: the first seals, all of them open. Empty: the key in [`Tasks::data_dir`]; without
     /// that, a random one per start.
     pub seal_keys: Vec<Secret>,
@@ -159,6 +168,8 @@ impl Settings {
             public_url: None,
             listeners: Vec::new(),
             admin: None,
+            health: None,
+            ready: ReadyRule::default(),
             seal_keys: Vec::new(),
             auth: Auth::default(),
             rules: Vec::new(),
@@ -194,6 +205,7 @@ impl ConfigKeys {
         let auth = auth.map(|keys| keys.resolve(public_url.as_deref(), context)).unwrap_or_default();
         let listeners = self.resolve_listeners(needed, &auth.mechanisms(), context);
         let admin = self.resolve_admin(&listeners, context);
+        let health = self.resolve_health(&listeners, admin.as_ref(), context);
         let seal_keys = seal_keys(std::mem::take(&mut self.seal_key), context);
         let signature = self.cards.get_mut().map(|cards| std::mem::take(&mut cards.signature));
         let signature = signature.and_then(Spanned::open).and_then(|keys| keys.resolve(context));
@@ -214,6 +226,8 @@ impl ConfigKeys {
             public_url,
             listeners,
             admin,
+            health,
+            ready: self.ready(context),
             seal_keys,
             auth,
             rules,
@@ -274,6 +288,23 @@ impl ConfigKeys {
             context.problem(&place, format!("{} is a listener for clients already", admin.address));
         }
         Some(admin)
+    }
+
+    fn resolve_health(
+        &mut self,
+        listeners: &[Listener],
+        admin: Option<&Admin>,
+        context: &mut ResolveContext<'_>,
+    ) -> Option<HealthListener> {
+        let place = self.health.get().and_then(|keys| keys.address.place().cloned());
+        let health = self.health(context)?;
+        let place = place.or(self.health.place().cloned());
+        let is_admin =
+            admin.is_some_and(|admin| admin.address == health.address && health.address.port() != 0);
+        if let Some(place) = place.filter(|_| is_admin || is_taken(listeners, health.address)) {
+            context.problem(&place, format!("{} is another listener already", health.address));
+        }
+        Some(health)
     }
 
     fn resolve_agents(&mut self, context: &mut ResolveContext<'_>) -> Vec<Agent> {

@@ -115,26 +115,94 @@ fn endpoint_health(endpoint: EndpointState) -> EndpointHealth {
     EndpointHealth { url, up: rests.is_none(), tried_in: rests, requests: busy }
 }
 
+/// The state of an agent, with its card.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentDetail<'a> {
+    #[serde(flatten)]
+    state: AgentState<'a>,
+    card: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<&'a str>,
+    /// Milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_seen: Option<u64>,
+    skills: Vec<SkillState<'a>>,
+    /// True if the card has more skills than are listed.
+    has_more: bool,
+    card_problems: &'a [String],
+}
+
+/// A skill, and the tool that it became.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SkillState<'a> {
+    id: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<&'a str>,
+}
+
+/// Most skills in the state of one agent.
+const MAX_LISTED_SKILLS: usize = 200;
+
 impl Discovery {
     /// Returns the state of each agent as JSON.
     pub(crate) fn agent_states(&self) -> String {
         let catalogue = self.catalogue.load_full();
-        let states = self.directory.agents().iter().map(|agent| {
-            let known = agent.known();
-            let obstacle = agent.unsupported_required();
-            let is_usable = obstacle.is_none();
-            let tools =
-                catalogue.all().of_agents().filter(|tool| is_usable && *tool.agent == *agent.settings.name);
-            AgentState {
-                name: &agent.settings.name,
-                ready: known.is_some() && is_usable,
-                protocol: known.as_ref().map(|known| known.interface.dialect.version()),
-                streaming: known.as_ref().map(|known| known.card.streaming),
-                tools: tools.map(|tool| tool.name.as_str()).collect(),
-                endpoints: agent.endpoints().into_iter().map(endpoint_health).collect(),
-                problem: agent.problem().or(obstacle),
-            }
-        });
+        let states = self.directory.agents().iter().map(|agent| agent_state(agent, &catalogue));
         serde_json::to_string(&states.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Returns the state of the agent of this name, with its card, as JSON.
+    pub(crate) fn agent_state(&self, name: &str) -> Option<String> {
+        let catalogue = self.catalogue.load_full();
+        let agent = self.directory.find(name)?;
+        let known = agent.known();
+        let card = known.as_ref().map(|known| &*known.card);
+        let tool_of = |skill: &str| {
+            let mut tools = catalogue.all().of_agents().filter(|tool| *tool.agent == *agent.settings.name);
+            tools.find(|tool| tool.skill.as_deref() == Some(skill)).map(|tool| tool.name.as_str())
+        };
+        let skills = card.iter().flat_map(|card| &card.skills);
+        let listed = skills.clone().take(MAX_LISTED_SKILLS);
+        let listed =
+            listed.map(|skill| SkillState { id: &skill.id, name: &skill.name, tool: tool_of(&skill.id) });
+        let detail = AgentDetail {
+            state: agent_state(agent, &catalogue),
+            card: agent.settings.card.without_secrets(),
+            title: card.map(|card| card.name.as_str()),
+            version: card.map(|card| card.version.as_str()),
+            description: card.map(|card| card.description.as_str()),
+            provider: card.and_then(|card| card.provider.as_deref()),
+            last_seen: agent.last_seen(),
+            skills: listed.collect(),
+            has_more: skills.count() > MAX_LISTED_SKILLS,
+            card_problems: card.map(|card| card.problems.as_slice()).unwrap_or_default(),
+        };
+        serde_json::to_string(&detail).ok()
+    }
+}
+
+/// Returns the state of an agent with the names of its tools.
+fn agent_state<'a>(agent: &'a Agent, catalogue: &'a Catalogue) -> AgentState<'a> {
+    let known = agent.known();
+    let obstacle = agent.unsupported_required();
+    let is_usable = obstacle.is_none();
+    let tools = catalogue.all().of_agents().filter(|tool| is_usable && *tool.agent == *agent.settings.name);
+    AgentState {
+        name: &agent.settings.name,
+        ready: known.is_some() && is_usable,
+        protocol: known.as_ref().map(|known| known.interface.dialect.version()),
+        streaming: known.as_ref().map(|known| known.card.streaming),
+        tools: tools.map(|tool| tool.name.as_str()).collect(),
+        endpoints: agent.endpoints().into_iter().map(endpoint_health).collect(),
+        problem: agent.problem().or(obstacle),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::header::ALLOW;
@@ -44,6 +44,8 @@ pub(super) struct EdgeSettings {
     /// Longest time for which a client does not read.
     pub(super) write_stall: Duration,
     pub(super) started: Timestamp,
+    /// Longest time from the start until the gateway is ready.
+    pub(super) ready_timeout: Duration,
 }
 
 impl EdgeSettings {
@@ -57,6 +59,7 @@ impl EdgeSettings {
             keep_alive: settings.limits.keep_alive.max(Duration::from_secs(1)),
             write_stall: settings.limits.write_stall,
             started: Timestamp::now(),
+            ready_timeout: settings.ready.timeout,
         }
     }
 }
@@ -82,6 +85,8 @@ pub(super) struct Dispatcher {
     pub(super) no_agent: Arc<AgentMetrics>,
     /// Number of requests without a response yet.
     pub(super) open_requests: AtomicUsize,
+    /// True once the gateway is ready for the first time.
+    pub(super) has_been_ready: AtomicBool,
 }
 
 /// Guard that counts a running request.

@@ -11,10 +11,11 @@ mod succession;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pingora::proxy::Session;
+use serde::Serialize;
 
 use crate::a2a_server::{A2aDependencies, A2aServer};
 use crate::access::{Authorizer, OAuthMetadata, RequestAuthenticator};
@@ -109,6 +110,29 @@ pub(crate) struct AwaitedAgent {
     card: String,
     /// The error of the last fetch, if there was one.
     problem: Option<String>,
+}
+
+/// Most agents that a report of the readiness names.
+const MAX_NAMED_AGENTS: usize = 50;
+
+/// The readiness of a gateway.
+pub(crate) struct ReadyReport {
+    /// The reason for which it is not ready, if it is not: `draining`, `agents` or `tools`.
+    pub(crate) reason: Option<&'static str>,
+    /// The agents that have not answered since the start.
+    pub(crate) waiting: Vec<WaitedAgent>,
+    /// The number of further ones.
+    pub(crate) waiting_more: usize,
+    /// The configuration keys of all that does not work at present.
+    pub(crate) degraded: Vec<String>,
+}
+
+/// An agent that has not answered since the start.
+#[derive(Debug, Serialize)]
+pub(crate) struct WaitedAgent {
+    agent: String,
+    url: String,
+    why: String,
 }
 
 impl AwaitedAgent {
@@ -471,6 +495,7 @@ impl Gateway {
             metrics: parts.metrics.clone(),
             no_agent: parts.metrics.no_agent(),
             open_requests: AtomicUsize::new(0),
+            has_been_ready: AtomicBool::new(false),
         });
         let gateway = Self { dispatcher, succession };
         let background = BackgroundService::new(
@@ -561,15 +586,59 @@ impl Gateway {
         metrics
     }
 
-    /// Returns true if every agent's card has been fetched or tried once, so that the list of tools
-    /// is as complete as possible; false while the process ends.
+    /// Returns true if every agent's card has been fetched or tried once, or `ready.timeout` is over,
+    /// so that the list of tools is as complete as possible; false while the process ends.
     pub fn is_ready(&self) -> bool {
+        self.unready_reason().is_none()
+    }
+
+    /// Returns the reason for which the gateway is not ready, if it is not. Once ready it stays so
+    /// until the drain.
+    fn unready_reason(&self) -> Option<&'static str> {
         let Discovery { directory, catalogue, .. } = &*self.dispatcher.discovery;
-        let is_fetched = directory.agents().iter().all(|agent| agent.is_initialized());
         // A request that came before another process took over is answered as by that process.
         let drain = &self.dispatcher.drain;
-        let is_open = !drain.has_begun() || drain.hands_over();
-        is_open && is_fetched && catalogue.is_current()
+        if drain.has_begun() && !drain.hands_over() {
+            return Some("draining");
+        }
+        let edge = &self.dispatcher.settings;
+        if self.has_been_ready() || edge.started.instant.elapsed() >= edge.ready_timeout {
+            self.dispatcher.has_been_ready.store(true, Ordering::Release);
+            return None;
+        }
+        if !directory.agents().iter().all(|agent| agent.is_initialized()) {
+            return Some("agents");
+        }
+        if !catalogue.is_current() {
+            return Some("tools");
+        }
+        self.dispatcher.has_been_ready.store(true, Ordering::Release);
+        None
+    }
+
+    /// Returns true if the gateway was ready at least once.
+    pub(crate) fn has_been_ready(&self) -> bool {
+        self.dispatcher.has_been_ready.load(Ordering::Acquire)
+    }
+
+    /// Returns the readiness with all that is known about it.
+    pub(crate) fn ready_report(&self) -> ReadyReport {
+        let agents = self.dispatcher.discovery.directory.agents();
+        let mut waiting = agents.iter().filter(|agent| !agent.is_initialized());
+        let named = waiting.by_ref().take(MAX_NAMED_AGENTS).map(|agent| WaitedAgent {
+            agent: agent.settings.name.clone(),
+            url: agent.settings.card.without_secrets(),
+            why: agent.problem().unwrap_or_else(|| "no answer yet".to_owned()),
+        });
+        let named = named.collect();
+        let down = agents.iter().filter(|agent| agent.is_initialized() && agent.known().is_none());
+        let down = down.take(MAX_NAMED_AGENTS).map(|agent| format!("agents.{}", agent.settings.name));
+        ReadyReport {
+            reason: self.unready_reason(),
+            waiting: named,
+            waiting_more: waiting.count(),
+            degraded: self.degraded().into_iter().map(str::to_owned).chain(down).collect(),
+        }
     }
 
     /// Returns the number of usable agents and tools, and the agents that are awaited.
@@ -636,6 +705,11 @@ impl Gateway {
     /// Returns the state of each agent as JSON, for operators.
     pub fn agents(&self) -> String {
         self.dispatcher.discovery.agent_states()
+    }
+
+    /// Returns the state of one agent as JSON, for operators.
+    pub(crate) fn agent_state(&self, name: &str) -> Option<String> {
+        self.dispatcher.discovery.agent_state(name)
     }
 }
 

@@ -34,7 +34,7 @@ use shutdown::{DrainSignal, YieldingService};
 use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
-use crate::config::{self, Listener, RequireRule, Settings, Shutdown};
+use crate::config::{Admin, Limits, Listener, ListenerTls, RequireRule, Settings, Shutdown};
 use crate::gateway::{Gateway, GatewayError, Handled};
 use crate::http_edge::is_served;
 use crate::telemetry::log;
@@ -121,6 +121,7 @@ fn create(
     warn_if_few(descriptors, &settings);
     let addresses: Vec<SocketAddr> = settings.listeners.iter().map(|listener| listener.address).collect();
     let own = addresses.iter().copied().chain(settings.admin.iter().map(|admin| admin.address));
+    let own = own.chain(settings.health.iter().map(|health| health.address));
     let mut sockets = UpgradeCoordinator::new(settings.upgrade.directory.clone(), own.collect());
     if takes_over || settings.upgrade.directory.is_some() {
         sockets.prepare()?;
@@ -139,19 +140,17 @@ fn create(
     let listeners = ListenerShutdown::new();
     settings.listeners.iter().for_each(warn_if_unauthenticated);
     let served = ServedGateway { gateway: &gateway, end: &listeners };
-    let (mut services, terminated) = add_listeners(&mut server, &settings, served, descriptors)?;
+    let mut terminal = TlsTerminal::default();
+    let mut services = add_listeners(&mut server, &settings, served, descriptors, &mut terminal)?;
+    services.extend(add_admin(&mut server, &settings, served, &mut terminal)?);
     server.add_service(background_service("gateway", background));
     if let Some(levels) = signals.as_ref().and_then(|_| log::LevelSignals::register()) {
         let levels = LevelService(tokio::sync::Mutex::new(levels));
         server.add_service(background_service("log level", levels));
     }
-    let mut watch = background_service("certificates", CertificateReloader::new(terminated, hangups));
+    let mut watch = background_service("certificates", CertificateReloader::new(terminal.listeners, hangups));
     watch.threads = Some(1);
     server.add_service(watch);
-    if let Some(admin) = settings.admin {
-        let service = admin_service(admin, served, addresses, settings.limits.header_read);
-        services.push(server.add_service(service));
-    }
     let is_serving = Arc::new(AtomicBool::new(!takes_over));
     if takes_over {
         let takeover = SocketTakeover { gateway: gateway.clone(), upgrade: sockets.clone() };
@@ -189,8 +188,38 @@ struct ServedGateway<'a> {
     end: &'a ListenerShutdown,
 }
 
-/// The services of listeners, and the TLS of those that have it.
-type ListenerServices = (Vec<ServiceHandle>, Vec<Arc<TlsListener>>);
+/// The TLS of the listeners that have it, and the threads of their handshakes.
+#[derive(Default)]
+struct TlsTerminal {
+    listeners: Vec<Arc<TlsListener>>,
+    threads: Option<Arc<HandshakeThreads>>,
+}
+
+impl TlsTerminal {
+    /// Puts an application behind TLS.
+    fn accept<A>(
+        &mut self,
+        app: A,
+        listener: TerminatedListener,
+        served: ServedGateway<'_>,
+        server: &Server,
+        limits: &Limits,
+    ) -> Result<TlsAcceptor<A>, StartError> {
+        let TerminatedListener { address, tls } = listener;
+        let endpoint = TlsListener::new(address, tls, &served.gateway.metrics().tls, limits.auth_failures)
+            .map_err(|problem| StartError::Tls(address, problem))?;
+        self.listeners.push(endpoint.clone());
+        let (app, threads) = (Arc::new(app), handshake_threads(&mut self.threads, server)?);
+        let within = limits.header_read;
+        Ok(TlsAcceptor { app, endpoint, threads, within, listeners: served.end.clone() })
+    }
+}
+
+/// The address of a listener with TLS, and its settings.
+struct TerminatedListener {
+    address: SocketAddr,
+    tls: ListenerTls,
+}
 
 /// Adds the service of each listener.
 fn add_listeners(
@@ -198,15 +227,15 @@ fn add_listeners(
     settings: &Settings,
     served: ServedGateway<'_>,
     descriptors: FileDescriptorBudget,
-) -> Result<ListenerServices, StartError> {
+    terminal: &mut TlsTerminal,
+) -> Result<Vec<ServiceHandle>, StartError> {
     let ServedGateway { gateway, end } = served;
     let limits = ConnectionLimits {
         all: settings.limits.connections,
         of_address: settings.limits.address_connections,
         descriptors: descriptors.for_clients(),
     };
-    let (mut services, mut terminated) = (Vec::new(), Vec::new());
-    let mut threads = None;
+    let mut services = Vec::new();
     for listener in settings.listeners.clone() {
         let (address, socket, tls) =
             (listener.address, socket(&listener, settings.limits.write_stall), listener.tls.clone());
@@ -215,15 +244,59 @@ fn add_listeners(
             services.push(server.add_service(listening(app, served, limits, socket)));
             continue;
         };
-        let endpoint = TlsListener::new(address, tls, &gateway.metrics().tls, settings.limits.auth_failures)
-            .map_err(|problem| StartError::Tls(address, problem))?;
-        terminated.push(endpoint.clone());
-        let within = settings.limits.header_read;
-        let (app, threads) = (Arc::new(app), handshake_threads(&mut threads, server)?);
-        let app = TlsAcceptor { app, endpoint, threads, within, listeners: end.clone() };
+        let listener = TerminatedListener { address, tls };
+        let app = terminal.accept(app, listener, served, server, &settings.limits)?;
         services.push(server.add_service(listening(app, served, limits, socket)));
     }
-    Ok((services, terminated))
+    Ok(services)
+}
+
+/// Adds the services of the admin listener and of the health listener, as far as they are
+/// configured.
+fn add_admin(
+    server: &mut Server,
+    settings: &Settings,
+    served: ServedGateway<'_>,
+    terminal: &mut TlsTerminal,
+) -> Result<Vec<ServiceHandle>, StartError> {
+    let addresses: Vec<SocketAddr> = settings.listeners.iter().map(|listener| listener.address).collect();
+    let (gateway, limits) = (served.gateway, &settings.limits);
+    let mut services = Vec::new();
+    if let Some(admin) = &settings.admin {
+        warn_if_exposed(admin);
+        let app = AdminApp::new(gateway, admin, addresses.clone(), limits);
+        services.push(match admin.tls.clone() {
+            None => server.add_service(admin_service("admin", app, served, admin.address)),
+            Some(tls) => {
+                let listener = TerminatedListener { address: admin.address, tls };
+                let app = terminal.accept(app, listener, served, server, limits)?;
+                server.add_service(admin_service("admin", app, served, admin.address))
+            }
+        });
+    }
+    if let Some(health) = settings.health.clone() {
+        let address = health.address;
+        let app = AdminApp::probes(gateway, health, addresses, limits);
+        services.push(server.add_service(admin_service("health", app, served, address)));
+    }
+    Ok(services)
+}
+
+/// Warns of an admin listener beyond this machine at which every client may read, or whose token
+/// others can read.
+fn warn_if_exposed(admin: &Admin) {
+    let address = admin.address;
+    if address.ip().is_loopback() {
+        return;
+    }
+    if !admin.has_authentication() {
+        tracing::warn!(
+            %address,
+            "admin listener shows metrics and agents without authentication: set admin.token, or admin.tls with client_auth"
+        );
+    } else if admin.tls.is_none() {
+        tracing::warn!(%address, "admin listener receives its token without encryption: set admin.tls");
+    }
 }
 
 /// Returns the threads of handshakes, and starts them for the first listener with TLS: as many as
@@ -252,23 +325,22 @@ fn listening<A>(
     YieldingService { service, ending: end.clone() }
 }
 
-/// Creates the service of the admin listener, which has descriptors when clients and agents have
-/// taken all others.
-fn admin_service(
-    admin: config::Admin,
+/// Creates the service of a listener for operators, which has descriptors when clients and agents
+/// have taken all others.
+fn admin_service<A>(
+    name: &str,
+    app: A,
     served: ServedGateway<'_>,
-    addresses: Vec<SocketAddr>,
-    within: Duration,
-) -> YieldingService<ConnectionLimit<AdminApp>> {
+    address: SocketAddr,
+) -> YieldingService<ConnectionLimit<A>> {
     let ServedGateway { gateway, end } = served;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
-    let app = AdminApp::new(gateway, admin.allowed_hosts, addresses, within);
     let mut service = Service::new(
-        "admin".to_owned(),
+        name.to_owned(),
         ConnectionLimit::new(app, limits, gateway.metrics().clone(), end.quiet()),
     );
     service.threads = Some(1);
-    service.add_tcp(&admin.address.to_string());
+    service.add_tcp(&address.to_string());
     YieldingService { service, ending: end.clone() }
 }
 

@@ -268,7 +268,7 @@ const PINGORA_PLACES: &[&str] = &[
     "src/http_edge/",
     "src/server/",
     "src/tls/",
-    "src/admin.rs",
+    "src/admin/",
     "src/gateway/mod.rs",
     "src/gateway/background.rs",
 ];

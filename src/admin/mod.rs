@@ -1,0 +1,605 @@
+//! The admin listener: probes, metrics, the state of the gateway, changes, and a page for people.
+//! For operators; loopback by default.
+//!
+//! A route is a row of [`ROUTES`] and an arm of [`AdminPages::act`]. A request ends before its body
+//! is read if its host, its route or its credentials are refused; bodies have a bound and a
+//! deadline. One request per connection of HTTP/1.1, so that none stays idle. The health listener is
+//! the same application with the probes alone. Out of scope: the content of the answers, which comes
+//! from `gateway`.
+
+mod authentication;
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use pingora::http::ResponseHeader;
+use pingora::protocols::http::ServerSession;
+use pingora::server::ShutdownWatch;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::auth::{ClientTlsInfo, network};
+use crate::config::{Admin, HealthListener, Limits};
+use crate::gateway::{Gateway, ReadyReport, WaitedAgent};
+use crate::http_edge::check_host;
+use crate::telemetry::label::Refusal;
+use authentication::{AdminAuthentication, is_same_origin};
+
+/// Most bytes of the body of a request.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// Longest time for the rest of a refused request.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest idle time of a connection of HTTP/2.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4";
+
+/// Need of a route for credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// None, and any host: load balancers and orchestrators use any name, and learn nothing that is
+    /// worth a rebinding.
+    Probe,
+    /// None.
+    Open,
+    /// Those of an operator, if the listener can check any.
+    Reader,
+    /// Those of an operator. Without a way to check them the route is closed.
+    Operator,
+}
+
+/// A route of the admin listener.
+struct AdminRoute {
+    method: Method,
+    /// The path; one segment may be `{…}`, which any text fits.
+    path: &'static str,
+    access: Access,
+    action: Action,
+}
+
+/// The work of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Health,
+    Live,
+    Ready,
+    Started,
+    Metrics,
+    Agents,
+    Agent,
+    SessionState,
+    SignIn,
+    SignOut,
+}
+
+/// Every route. Besides a row, a new route has an [`Action`] and its arm in [`AdminPages::act`].
+const ROUTES: &[AdminRoute] = &[
+    get("/healthz", Access::Probe, Action::Health),
+    get("/livez", Access::Probe, Action::Live),
+    get("/readyz", Access::Probe, Action::Ready),
+    get("/startupz", Access::Probe, Action::Started),
+    get("/metrics", Access::Reader, Action::Metrics),
+    get("/agents", Access::Reader, Action::Agents),
+    get("/api/agents/{name}", Access::Operator, Action::Agent),
+    get("/api/session", Access::Open, Action::SessionState),
+    route(Method::POST, "/api/session", Access::Open, Action::SignIn),
+    route(Method::DELETE, "/api/session", Access::Open, Action::SignOut),
+];
+
+const fn get(path: &'static str, access: Access, action: Action) -> AdminRoute {
+    route(Method::GET, path, access, action)
+}
+
+const fn route(method: Method, path: &'static str, access: Access, action: Action) -> AdminRoute {
+    AdminRoute { method, path, access, action }
+}
+
+/// A request that was admitted.
+struct AdminRequest {
+    /// The text in place of `{…}` in the path.
+    parameter: Option<String>,
+    body: Bytes,
+    /// Value of the session cookie.
+    session: Option<String>,
+    client: Option<IpAddr>,
+    is_tls: bool,
+    /// False if `Host` could be one of another site.
+    is_own_host: bool,
+}
+
+impl AdminRequest {
+    /// Parses the body.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the position of the error.
+    fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, AdminError> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            AdminError::new(StatusCode::BAD_REQUEST, format!("the body is not valid: {error}"))
+        })
+    }
+}
+
+/// An answer with a complete body.
+struct AdminResponse {
+    status: StatusCode,
+    media_type: &'static str,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+}
+
+impl AdminResponse {
+    fn new(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { status, media_type, headers: Vec::new(), body: body.into() }
+    }
+
+    /// Returns an answer with a value as JSON.
+    fn json(status: StatusCode, value: &impl Serialize) -> Self {
+        Self::new(status, JSON, serde_json::to_vec(value).unwrap_or_default())
+    }
+}
+
+/// A refusal, told as text or as JSON: as the client accepts it.
+#[derive(Debug)]
+struct AdminError {
+    status: StatusCode,
+    message: Cow<'static, str>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl AdminError {
+    fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, message: message.into(), headers: Vec::new() }
+    }
+
+    fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// 429 with the time of the next attempt.
+    fn rate_limited(wait: Duration) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too many failed attempts from this address")
+            .with(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1))
+    }
+
+    /// 401 with the challenge.
+    fn unauthenticated(message: &'static str) -> Self {
+        let challenge = HeaderValue::from_static("Bearer realm=\"mcp-a2a-gateway admin\"");
+        Self::new(StatusCode::UNAUTHORIZED, message).with(WWW_AUTHENTICATE, challenge)
+    }
+
+    fn into_response(self, as_json: bool) -> AdminResponse {
+        let mut response = if as_json {
+            AdminResponse::json(self.status, &json!({ "error": self.message }))
+        } else {
+            AdminResponse::new(self.status, TEXT, format!("{}\n", self.message))
+        };
+        response.headers = self.headers;
+        response
+    }
+}
+
+/// Routes that a listener serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServedRoutes {
+    All,
+    /// The probes, and the metrics if that is true.
+    Probes {
+        metrics: bool,
+    },
+}
+
+impl ServedRoutes {
+    fn has(self, route: &AdminRoute) -> bool {
+        match self {
+            Self::All => true,
+            Self::Probes { metrics } => match route.action {
+                Action::Live | Action::Ready | Action::Started => true,
+                Action::Metrics => metrics,
+                _ => false,
+            },
+        }
+    }
+}
+
+/// Longest times of the steps of a request.
+#[derive(Debug, Clone, Copy)]
+struct AdminTimeouts {
+    header: Duration,
+    body: Duration,
+    write: Duration,
+}
+
+/// The application behind the admin listener, and behind the health listener.
+pub(crate) struct AdminApp {
+    pages: AdminPages,
+    timeouts: AdminTimeouts,
+    options: HttpServerOptions,
+}
+
+/// The routes of a listener.
+struct AdminPages {
+    gateway: Gateway,
+    hosts: Vec<String>,
+    /// Addresses of the listeners for clients.
+    listeners: Vec<SocketAddr>,
+    accepts: AtomicBool,
+    served: ServedRoutes,
+    authentication: AdminAuthentication,
+}
+
+impl AdminApp {
+    /// Returns the application of the admin listener of a gateway that is served at `listeners`.
+    pub(crate) fn new(gateway: &Gateway, admin: &Admin, listeners: Vec<SocketAddr>, limits: &Limits) -> Self {
+        let authentication = AdminAuthentication::new(admin);
+        let hosts = admin.allowed_hosts.clone();
+        Self::with(gateway, hosts, listeners, limits, ServedRoutes::All, authentication)
+    }
+
+    /// Returns the application of the health listener of such a gateway.
+    pub(crate) fn probes(
+        gateway: &Gateway,
+        health: HealthListener,
+        listeners: Vec<SocketAddr>,
+        limits: &Limits,
+    ) -> Self {
+        let served = ServedRoutes::Probes { metrics: health.metrics };
+        let authentication = AdminAuthentication::new(&Admin::default());
+        Self::with(gateway, health.allowed_hosts, listeners, limits, served, authentication)
+    }
+
+    fn with(
+        gateway: &Gateway,
+        hosts: Vec<String>,
+        listeners: Vec<SocketAddr>,
+        limits: &Limits,
+        served: ServedRoutes,
+        authentication: AdminAuthentication,
+    ) -> Self {
+        let mut options = HttpServerOptions::default();
+        options.h2_idle_timeout = Some(IDLE_TIMEOUT);
+        let timeouts =
+            AdminTimeouts { header: limits.header_read, body: limits.body_read, write: limits.write_stall };
+        let (gateway, accepts) = (gateway.clone(), AtomicBool::new(false));
+        let pages = AdminPages { gateway, hosts, listeners, accepts, served, authentication };
+        Self { pages, timeouts, options }
+    }
+
+    /// Serves one request. `None`: its connection cannot be used for the answer.
+    async fn serve(&self, http: &mut ServerSession) -> Option<()> {
+        match timeout(self.timeouts.header, http.read_request()).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false) | Err(_)) => return None,
+            Err(_) => {
+                debug!("admin request timed out");
+                return None;
+            }
+        }
+        http.set_keepalive(None);
+        http.set_write_timeout(Some(self.timeouts.write));
+        let as_json = tells_json(http);
+        let answered = match self.pages.admit(http) {
+            Ok(admitted) => match read_body(http, self.timeouts.body).await {
+                Ok(body) => self.pages.act(admitted.action, &AdminRequest { body, ..admitted.request }).await,
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        let is_refused = answered.is_err();
+        let response = answered.unwrap_or_else(|error| error.into_response(as_json));
+        write(http, response).await?;
+        if is_refused {
+            drain(http).await;
+        }
+        Some(())
+    }
+}
+
+#[async_trait]
+impl HttpServerApp for AdminApp {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        mut http: ServerSession,
+        _shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        self.serve(&mut http).await?;
+        if let Err(error) = timeout(self.timeouts.write, http.finish()).await {
+            debug!(%error, "failed to end admin response");
+        }
+        None
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.options)
+    }
+}
+
+/// A request that may be acted upon.
+struct AdmittedRequest {
+    action: Action,
+    request: AdminRequest,
+}
+
+impl AdminPages {
+    /// Finds the route of a request, and checks that its client may use it.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    fn admit(&self, http: &ServerSession) -> Result<AdmittedRequest, AdminError> {
+        let head = http.req_header();
+        let found = self.find(&head.method, head.uri.path());
+        let is_probe = found.as_ref().is_ok_and(|(route, _)| self.is_free_of_hosts(route));
+        let is_own_host = check_host(head, &self.hosts).is_ok();
+        if !is_probe && !is_own_host {
+            self.gateway.metrics().refused(Refusal::Host);
+            let remedy = "this Host is not served here; the operator can list it under admin.allowed_hosts";
+            return Err(AdminError::new(StatusCode::FORBIDDEN, remedy));
+        }
+        let (route, parameter) = found?;
+        let changes = head.method != Method::GET && head.method != Method::HEAD;
+        let tls = http.digest().and_then(|digest| digest.ssl_digest.as_ref());
+        let is_tls = tls.is_some();
+        if changes && !is_same_origin(head, is_tls) {
+            self.gateway.metrics().refused(Refusal::Origin);
+            return Err(AdminError::new(
+                StatusCode::FORBIDDEN,
+                "the request comes from a page of another origin",
+            ));
+        }
+        let client = http.client_addr().and_then(|address| address.as_inet());
+        let client = client.map(|address| network(address.ip()));
+        let session = authentication::session_cookie(&head.headers).map(str::to_owned);
+        let proven = match route.access {
+            Access::Probe | Access::Open => None,
+            Access::Reader if !self.authentication.is_configured() => None,
+            Access::Reader | Access::Operator => {
+                let tls = tls.and_then(|tls| tls.extension.get::<ClientTlsInfo>());
+                let proven = self.authentication.verify(&head.headers, tls, client, changes);
+                Some(proven.inspect_err(|_| self.gateway.metrics().refused(Refusal::Unauthenticated))?)
+            }
+        };
+        if let (true, Some(by)) = (changes, proven) {
+            info!(method = %head.method, path = route.path, by = by.label(), ?client, "admin request");
+        }
+        let body = Bytes::new();
+        let request = AdminRequest { parameter, body, session, client, is_tls, is_own_host };
+        Ok(AdmittedRequest { action: route.action, request })
+    }
+
+    /// Returns true if a route is served for any `Host`. The readiness names agents, so that only the
+    /// health listener answers it to any, without the names.
+    fn is_free_of_hosts(&self, route: &AdminRoute) -> bool {
+        let is_bare = route.action != Action::Ready || self.served != ServedRoutes::All;
+        route.access == Access::Probe && is_bare
+    }
+
+    /// Finds the route, and the text in place of `{…}`.
+    fn find(&self, method: &Method, path: &str) -> Result<(&'static AdminRoute, Option<String>), AdminError> {
+        let method = if *method == Method::HEAD { &Method::GET } else { method };
+        let served = || ROUTES.iter().filter(|route| self.served.has(route));
+        let mut allowed = Vec::new();
+        for route in served() {
+            let Some(parameter) = fit(route.path, path) else { continue };
+            if route.method == *method {
+                return Ok((route, parameter.map(str::to_owned)));
+            }
+            allowed.push(route.method.as_str());
+        }
+        if !allowed.is_empty() {
+            let methods = allowed.join(", ");
+            let error = AdminError::new(StatusCode::METHOD_NOT_ALLOWED, format!("only {methods}"));
+            return Err(match HeaderValue::from_str(&methods) {
+                Ok(methods) => error.with(ALLOW, methods),
+                Err(_) => error,
+            });
+        }
+        let mut paths: Vec<&str> = served().map(|route| route.path).collect();
+        paths.dedup();
+        Err(AdminError::new(StatusCode::NOT_FOUND, format!("served here: {}", paths.join(" "))))
+    }
+
+    /// Acts upon an admitted request.
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    async fn act(&self, action: Action, request: &AdminRequest) -> Result<AdminResponse, AdminError> {
+        Ok(match action {
+            Action::Health => AdminResponse::new(StatusCode::OK, JSON, self.gateway.health()),
+            Action::Live => AdminResponse::json(StatusCode::OK, &json!({ "live": true })),
+            Action::Ready => self.ready(request.is_own_host).await,
+            Action::Started => self.started().await,
+            Action::Metrics => AdminResponse::new(StatusCode::OK, METRICS, self.gateway.render_metrics()),
+            Action::Agents => AdminResponse::new(StatusCode::OK, JSON, self.gateway.agents()),
+            Action::Agent => {
+                let name = request.parameter.as_deref().unwrap_or_default();
+                let state = self.gateway.agent_state(name);
+                let unknown = || AdminError::new(StatusCode::NOT_FOUND, "there is no agent of this name");
+                AdminResponse::new(StatusCode::OK, JSON, state.ok_or_else(unknown)?)
+            }
+            Action::SessionState => {
+                AdminResponse::json(StatusCode::OK, &self.authentication.state(request.session.as_deref()))
+            }
+            Action::SignIn => {
+                let cookie = self.authentication.sign_in(request)?;
+                let mut response = AdminResponse::json(StatusCode::OK, &json!({ "signed_in": true }));
+                response.headers.push((SET_COOKIE, cookie));
+                response
+            }
+            Action::SignOut => {
+                let cookie = self.authentication.sign_out(request);
+                let mut response = AdminResponse::json(StatusCode::OK, &json!({ "signed_in": false }));
+                response.headers.push((SET_COOKIE, cookie));
+                response
+            }
+        })
+    }
+
+    async fn ready(&self, is_own_host: bool) -> AdminResponse {
+        let report = self.gateway.ready_report();
+        let reason = match report.reason {
+            None if !self.accepts().await => Some("listeners"),
+            reason => reason,
+        };
+        let ReadyReport { waiting, waiting_more, degraded, .. } = report;
+        let is_ready = reason.is_none();
+        let mut body = ReadyBody { ready: is_ready, reason, ..ReadyBody::default() };
+        if is_own_host {
+            body = ReadyBody { waiting, waiting_more, degraded, ..body };
+        }
+        AdminResponse::json(status(is_ready), &body)
+    }
+
+    async fn started(&self) -> AdminResponse {
+        let started = self.gateway.has_been_ready() && self.accepts().await;
+        AdminResponse::json(status(started), &json!({ "started": started }))
+    }
+
+    /// Returns true if every listener accepts connections. Services start in no order; once they
+    /// run, they run.
+    async fn accepts(&self) -> bool {
+        const ACCEPT_TIMEOUT: Duration = Duration::from_millis(500);
+        if self.accepts.load(Ordering::Acquire) {
+            return true;
+        }
+        for address in &self.listeners {
+            if !matches!(timeout(ACCEPT_TIMEOUT, TcpStream::connect(address)).await, Ok(Ok(_))) {
+                return false;
+            }
+        }
+        self.accepts.store(true, Ordering::Release);
+        true
+    }
+}
+
+/// The answer of `/readyz`.
+#[derive(Default, Serialize)]
+struct ReadyBody {
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<WaitedAgent>,
+    #[serde(skip_serializing_if = "is_zero")]
+    waiting_more: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    degraded: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// Returns the status of a probe.
+fn status(is_good: bool) -> StatusCode {
+    if is_good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+/// Compares a path with that of a route; returns the text in place of `{…}`.
+fn fit<'a>(pattern: &str, path: &'a str) -> Option<Option<&'a str>> {
+    let Some((before, rest)) = pattern.split_once('{') else { return (pattern == path).then_some(None) };
+    let (_, after) = rest.split_once('}')?;
+    let text = path.strip_prefix(before)?.strip_suffix(after)?;
+    (!text.is_empty() && !text.contains('/')).then_some(Some(text))
+}
+
+/// Returns true if a refusal is told as JSON.
+fn tells_json(http: &ServerSession) -> bool {
+    let head = http.req_header();
+    let accepted = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    head.uri.path().starts_with("/api/") || head.method != Method::GET || accepted.contains(JSON)
+}
+
+/// Reads the body of a request completely.
+async fn read_body(http: &mut ServerSession, within: Duration) -> Result<Bytes, AdminError> {
+    let announced = http.req_header().headers.get(CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let too_large = || {
+        AdminError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is larger than {MAX_BODY_BYTES} bytes"),
+        )
+    };
+    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+        return Err(too_large());
+    }
+    let reading = async {
+        if http.req_header().headers.contains_key(http::header::EXPECT) {
+            http.write_continue_response().await.ok();
+        }
+        let mut whole = BytesMut::new();
+        while let Some(piece) = http
+            .read_request_body()
+            .await
+            .map_err(|_| AdminError::new(StatusCode::BAD_REQUEST, "the body is not complete"))?
+        {
+            if whole.len() + piece.len() > MAX_BODY_BYTES {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    };
+    let late = |_| Err(AdminError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"));
+    timeout(within, reading).await.unwrap_or_else(late)
+}
+
+/// Reads and discards the rest of a refused request for a while: otherwise closing the connection
+/// could lose the answer.
+async fn drain(http: &mut ServerSession) {
+    if http.req_header().headers.contains_key(http::header::EXPECT) {
+        return;
+    }
+    let reading = async {
+        let mut thrown = 0;
+        while let Ok(Some(piece)) = http.read_request_body().await {
+            thrown += piece.len();
+            if thrown > 2 * MAX_BODY_BYTES {
+                return;
+            }
+        }
+    };
+    if timeout(DRAIN_TIMEOUT, reading).await.is_err() {
+        debug!("refused admin client still sends, closing connection");
+    }
+}
+
+/// Writes an answer. `None`: the client is gone.
+async fn write(http: &mut ServerSession, response: AdminResponse) -> Option<()> {
+    let AdminResponse { status, media_type, headers, body } = response;
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    parts.status = status;
+    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    parts.headers.insert(CONTENT_LENGTH, body.len().into());
+    parts.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    parts.headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    parts.headers.extend(headers.into_iter().map(|(name, value)| (Some(name), value)).collect::<Vec<_>>());
+    let has_body = !body.is_empty() && http.req_header().method != Method::HEAD;
+    let written = async {
+        http.write_response_header(Box::new(ResponseHeader::from(parts))).await?;
+        if has_body {
+            http.write_response_body(body, true).await?;
+        }
+        pingora::Result::<()>::Ok(())
+    };
+    written.await.inspect_err(|error| debug!(%error, "admin client disconnected")).ok()
+}
