@@ -23,6 +23,7 @@ trap 'exit 1' INT TERM
 if command -v mcp-a2a-gateway >/dev/null; then
   GATEWAY=mcp-a2a-gateway
 else
+  command -v cargo >/dev/null || { echo 'needs mcp-a2a-gateway or cargo in the PATH' >&2; exit 1; }
   cargo build --release --manifest-path "$ROOT/Cargo.toml"
   GATEWAY=$ROOT/target/release/mcp-a2a-gateway
 fi
