@@ -30,7 +30,7 @@ use tracing::{debug, info, warn};
 use crate::config::Settings;
 use crate::fault::Fault;
 use crate::gateway::{BackgroundService, Gateway, GatewayError};
-use crate::http_edge::{LocalConnection, LocalRequest, MessageOutput};
+use crate::http_edge::{LocalConnection, LocalPeer, LocalRequest, MessageOutput};
 use crate::jsonrpc::{
     Id, MessageKind, ParseError, is_batch, parse, parse_envelope, recover_id, recover_id_of_cut, well_formed,
     write_error,
@@ -339,6 +339,7 @@ impl StdioClient {
             era: message.era().unwrap_or(Era::Legacy),
             id: message.id.clone(),
             is_answered: message.is_answered,
+            peer: LocalPeer::Parent,
         };
         LocalConnection::new(request, self.output.clone())
     }
@@ -399,7 +400,8 @@ fn bare_request(method: HttpMethod, session: &LocalSession, is_answered: bool) -
         (ACCEPT, EVENTS),
         (http::HeaderName::from_static(SESSION_ID), session.id.clone()),
     ]);
-    LocalRequest { method, headers, body: Bytes::new(), era: Era::Legacy, id: None, is_answered }
+    let (body, era, peer) = (Bytes::new(), Era::Legacy, LocalPeer::Parent);
+    LocalRequest { method, headers, body, era, id: None, is_answered, peer }
 }
 
 /// The parts of a message that the transport needs.

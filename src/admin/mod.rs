@@ -8,6 +8,8 @@
 //! from `gateway`.
 
 mod authentication;
+mod page;
+mod relay;
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +23,7 @@ use http::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
@@ -33,11 +35,14 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use crate::auth::{ClientTlsInfo, network};
-use crate::config::{Admin, HealthListener, Limits};
-use crate::gateway::{Gateway, ReadyReport, WaitedAgent};
+use crate::config::{Admin, HealthListener, Settings};
+use crate::gateway::{Gateway, OverviewReport, ReadyReport, WaitedAgent};
 use crate::http_edge::check_host;
 use crate::telemetry::label::Refusal;
+use crate::telemetry::recent;
 use authentication::{AdminAuthentication, is_same_origin};
+use page::PageFile;
+use relay::{McpRelay, RelayRequest};
 
 /// Most bytes of the body of a request.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
@@ -86,6 +91,14 @@ enum Action {
     SessionState,
     SignIn,
     SignOut,
+    Page(&'static PageFile),
+    Overview,
+    AgentPage,
+    Activity,
+    History,
+    Audit,
+    /// Writes its answer itself, as a stream.
+    Call,
 }
 
 /// Every route. Besides a row, a new route has an [`Action`] and its arm in [`AdminPages::act`].
@@ -96,7 +109,20 @@ const ROUTES: &[AdminRoute] = &[
     get("/startupz", Access::Probe, Action::Started),
     get("/metrics", Access::Reader, Action::Metrics),
     get("/agents", Access::Reader, Action::Agents),
+    get("/", Access::Open, Action::Page(&page::INDEX)),
+    get("/page/style.css", Access::Open, Action::Page(&page::STYLE)),
+    get("/page/app.js", Access::Open, Action::Page(&page::APP)),
+    get("/page/elements.js", Access::Open, Action::Page(&page::ELEMENTS)),
+    get("/page/client.js", Access::Open, Action::Page(&page::CLIENT)),
+    get("/page/plots.js", Access::Open, Action::Page(&page::PLOTS)),
+    get("/page/caller.js", Access::Open, Action::Page(&page::CALLER)),
+    get("/api/overview", Access::Operator, Action::Overview),
+    get("/api/agents", Access::Operator, Action::AgentPage),
     get("/api/agents/{name}", Access::Operator, Action::Agent),
+    get("/api/activity", Access::Operator, Action::Activity),
+    get("/api/history", Access::Operator, Action::History),
+    get("/api/audit", Access::Operator, Action::Audit),
+    route(Method::POST, "/api/mcp", Access::Operator, Action::Call),
     get("/api/session", Access::Open, Action::SessionState),
     route(Method::POST, "/api/session", Access::Open, Action::SignIn),
     route(Method::DELETE, "/api/session", Access::Open, Action::SignOut),
@@ -114,6 +140,8 @@ const fn route(method: Method, path: &'static str, access: Access, action: Actio
 struct AdminRequest {
     /// The text in place of `{…}` in the path.
     parameter: Option<String>,
+    query: String,
+    headers: HeaderMap,
     body: Bytes,
     /// Value of the session cookie.
     session: Option<String>,
@@ -124,6 +152,13 @@ struct AdminRequest {
 }
 
 impl AdminRequest {
+    /// Returns a number in the query; 0 if it is absent.
+    fn number(&self, name: &str) -> usize {
+        let mut members = self.query.split('&').filter_map(|member| member.split_once('='));
+        let value = members.find_map(|(key, value)| (key == name).then_some(value));
+        value.and_then(|value| value.parse().ok()).unwrap_or_default()
+    }
+
     /// Parses the body.
     ///
     /// # Errors
@@ -243,42 +278,40 @@ struct AdminPages {
     accepts: AtomicBool,
     served: ServedRoutes,
     authentication: AdminAuthentication,
+    relay: McpRelay,
 }
 
 impl AdminApp {
-    /// Returns the application of the admin listener of a gateway that is served at `listeners`.
-    pub(crate) fn new(gateway: &Gateway, admin: &Admin, listeners: Vec<SocketAddr>, limits: &Limits) -> Self {
-        let authentication = AdminAuthentication::new(admin);
-        let hosts = admin.allowed_hosts.clone();
-        Self::with(gateway, hosts, listeners, limits, ServedRoutes::All, authentication)
+    /// Returns the application of the admin listener of a gateway with these settings.
+    pub(crate) fn new(gateway: &Gateway, admin: &Admin, settings: &Settings) -> Self {
+        if admin.has_authentication() {
+            recent::keep_audit();
+        }
+        Self::with(gateway, admin, settings, ServedRoutes::All)
     }
 
     /// Returns the application of the health listener of such a gateway.
-    pub(crate) fn probes(
-        gateway: &Gateway,
-        health: HealthListener,
-        listeners: Vec<SocketAddr>,
-        limits: &Limits,
-    ) -> Self {
-        let served = ServedRoutes::Probes { metrics: health.metrics };
-        let authentication = AdminAuthentication::new(&Admin::default());
-        Self::with(gateway, health.allowed_hosts, listeners, limits, served, authentication)
+    pub(crate) fn probes(gateway: &Gateway, health: &HealthListener, settings: &Settings) -> Self {
+        let allowed_hosts = health.allowed_hosts.clone();
+        let admin = Admin { allowed_hosts, ..Admin::default() };
+        Self::with(gateway, &admin, settings, ServedRoutes::Probes { metrics: health.metrics })
     }
 
-    fn with(
-        gateway: &Gateway,
-        hosts: Vec<String>,
-        listeners: Vec<SocketAddr>,
-        limits: &Limits,
-        served: ServedRoutes,
-        authentication: AdminAuthentication,
-    ) -> Self {
+    fn with(gateway: &Gateway, admin: &Admin, settings: &Settings, served: ServedRoutes) -> Self {
         let mut options = HttpServerOptions::default();
         options.h2_idle_timeout = Some(IDLE_TIMEOUT);
+        let limits = &settings.limits;
         let timeouts =
             AdminTimeouts { header: limits.header_read, body: limits.body_read, write: limits.write_stall };
-        let (gateway, accepts) = (gateway.clone(), AtomicBool::new(false));
-        let pages = AdminPages { gateway, hosts, listeners, accepts, served, authentication };
+        let pages = AdminPages {
+            gateway: gateway.clone(),
+            hosts: admin.allowed_hosts.clone(),
+            listeners: settings.listeners.iter().map(|listener| listener.address).collect(),
+            accepts: AtomicBool::new(false),
+            served,
+            authentication: AdminAuthentication::new(admin),
+            relay: McpRelay::new(settings),
+        };
         Self { pages, timeouts, options }
     }
 
@@ -297,6 +330,14 @@ impl AdminApp {
         let as_json = tells_json(http);
         let answered = match self.pages.admit(http) {
             Ok(admitted) => match read_body(http, self.timeouts.body).await {
+                Ok(body) if admitted.action == Action::Call => {
+                    let AdminRequest { headers, client, .. } = admitted.request;
+                    let call = RelayRequest { headers, body, client };
+                    match self.pages.relay.serve(&self.pages.gateway, http, call).await {
+                        Ok(()) => return Some(()),
+                        Err(error) => Err(error),
+                    }
+                }
                 Ok(body) => self.pages.act(admitted.action, &AdminRequest { body, ..admitted.request }).await,
                 Err(error) => Err(error),
             },
@@ -380,7 +421,9 @@ impl AdminPages {
             info!(method = %head.method, path = route.path, by = by.label(), ?client, "admin request");
         }
         let body = Bytes::new();
-        let request = AdminRequest { parameter, body, session, client, is_tls, is_own_host };
+        let query = head.uri.query().unwrap_or_default().to_owned();
+        let headers = if route.action == Action::Call { head.headers.clone() } else { HeaderMap::new() };
+        let request = AdminRequest { parameter, query, headers, body, session, client, is_tls, is_own_host };
         Ok(AdmittedRequest { action: route.action, request })
     }
 
@@ -422,6 +465,7 @@ impl AdminPages {
     ///
     /// The refusal.
     async fn act(&self, action: Action, request: &AdminRequest) -> Result<AdminResponse, AdminError> {
+        let view = self.gateway.operator_view();
         Ok(match action {
             Action::Health => AdminResponse::new(StatusCode::OK, JSON, self.gateway.health()),
             Action::Live => AdminResponse::json(StatusCode::OK, &json!({ "live": true })),
@@ -429,9 +473,22 @@ impl AdminPages {
             Action::Started => self.started().await,
             Action::Metrics => AdminResponse::new(StatusCode::OK, METRICS, self.gateway.render_metrics()),
             Action::Agents => AdminResponse::new(StatusCode::OK, JSON, self.gateway.agents()),
+            Action::Page(file) => file.response(),
+            Action::Overview => AdminResponse::json(StatusCode::OK, &self.overview()),
+            Action::AgentPage => {
+                AdminResponse::new(StatusCode::OK, JSON, view.agent_page(request.number("offset")))
+            }
+            Action::Activity => AdminResponse::json(StatusCode::OK, &view.activity()),
+            Action::History => AdminResponse::json(
+                StatusCode::OK,
+                &json!({ "seconds": recent::SAMPLE_SECONDS, "intervals": view.history() }),
+            ),
+            Action::Audit => AdminResponse::json(StatusCode::OK, &audit_page(request.number("offset"))),
+            // Served before.
+            Action::Call => return Err(AdminError::new(StatusCode::NOT_FOUND, "not served here")),
             Action::Agent => {
                 let name = request.parameter.as_deref().unwrap_or_default();
-                let state = self.gateway.agent_state(name);
+                let state = view.agent_state(name);
                 let unknown = || AdminError::new(StatusCode::NOT_FOUND, "there is no agent of this name");
                 AdminResponse::new(StatusCode::OK, JSON, state.ok_or_else(unknown)?)
             }
@@ -453,19 +510,27 @@ impl AdminPages {
         })
     }
 
+    fn overview(&self) -> OverviewBody {
+        let report = self.gateway.operator_view().overview();
+        OverviewBody {
+            report,
+            ready: self.gateway.ready_report().into(),
+            calls_through: self.relay.listener(),
+            takes_keys: self.gateway.operator_view().key_header().is_some(),
+        }
+    }
+
     async fn ready(&self, is_own_host: bool) -> AdminResponse {
         let report = self.gateway.ready_report();
         let reason = match report.reason {
             None if !self.accepts().await => Some("listeners"),
             reason => reason,
         };
-        let ReadyReport { waiting, waiting_more, degraded, .. } = report;
-        let is_ready = reason.is_none();
-        let mut body = ReadyBody { ready: is_ready, reason, ..ReadyBody::default() };
-        if is_own_host {
-            body = ReadyBody { waiting, waiting_more, degraded, ..body };
-        }
-        AdminResponse::json(status(is_ready), &body)
+        let body = match is_own_host {
+            true => ReadyBody::from(ReadyReport { reason, ..report }),
+            false => ReadyBody { ready: reason.is_none(), reason, ..ReadyBody::default() },
+        };
+        AdminResponse::json(status(body.ready), &body)
     }
 
     async fn started(&self) -> AdminResponse {
@@ -502,6 +567,36 @@ struct ReadyBody {
     waiting_more: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     degraded: Vec<String>,
+}
+
+impl From<ReadyReport> for ReadyBody {
+    fn from(report: ReadyReport) -> Self {
+        let ReadyReport { reason, waiting, waiting_more, degraded } = report;
+        Self { ready: reason.is_none(), reason, waiting, waiting_more, degraded }
+    }
+}
+
+/// The answer of `/api/overview`.
+#[derive(Serialize)]
+struct OverviewBody {
+    #[serde(flatten)]
+    report: OverviewReport,
+    ready: ReadyBody,
+    /// The listener with the requirements that calls of the page must meet.
+    calls_through: Option<SocketAddr>,
+    /// True if callers may have API keys.
+    takes_keys: bool,
+}
+
+/// Lines of the audit log on a page.
+const AUDIT_PAGE: usize = 100;
+
+/// Returns a page of the audit log, the newest first.
+fn audit_page(offset: usize) -> serde_json::Value {
+    let lines = recent::audit_lines();
+    let total = lines.len();
+    let page: Vec<_> = lines.iter().skip(offset).take(AUDIT_PAGE).map(|line| &**line).collect();
+    json!({ "total": total, "offset": offset, "lines": page })
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]

@@ -6,7 +6,7 @@
 //! agents. Local to one instance. See also `bridge::tool_result` for the texts.
 
 use std::collections::{HashMap, VecDeque, hash_map};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -283,6 +283,69 @@ impl Drop for InFlightCall {
         {
             there.remove();
         }
+    }
+}
+
+/// The calls that run now, for the page of operators. Empty while there is no page.
+pub(crate) struct LiveCalls {
+    is_kept: bool,
+    calls: Arc<Mutex<HashMap<u64, Arc<LiveCall>>>>,
+    next: AtomicU64,
+}
+
+/// A call that runs now.
+#[derive(Debug)]
+pub(crate) struct LiveCall {
+    /// The agent.
+    pub(crate) agent: String,
+    /// The tool in the client's call.
+    pub(crate) tool: String,
+    /// The caller.
+    pub(crate) caller: String,
+    /// The time at which the client began to wait.
+    pub(crate) since: Instant,
+}
+
+/// Guard of a live call; removes the entry when it is dropped.
+pub(crate) struct LiveCallGuard {
+    calls: Arc<Mutex<HashMap<u64, Arc<LiveCall>>>>,
+    key: u64,
+}
+
+impl LiveCalls {
+    /// Keeps calls only if `is_kept`.
+    pub(crate) fn new(is_kept: bool) -> Self {
+        Self { is_kept, calls: Arc::default(), next: AtomicU64::new(0) }
+    }
+
+    /// Registers a call, if calls are kept.
+    pub(super) fn register(&self, call: impl FnOnce() -> LiveCall) -> Option<LiveCallGuard> {
+        if !self.is_kept {
+            return None;
+        }
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let call = Arc::new(call());
+        lock(&self.calls).insert(key, call);
+        Some(LiveCallGuard { calls: self.calls.clone(), key })
+    }
+
+    /// Returns the number of calls that run now.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.calls).len()
+    }
+
+    /// Returns the calls that run now, at most `most` of them, the oldest first.
+    pub(crate) fn snapshot(&self, most: usize) -> Vec<Arc<LiveCall>> {
+        let mut calls: Vec<_> = lock(&self.calls).values().cloned().collect();
+        calls.sort_by_key(|call| call.since);
+        calls.truncate(most);
+        calls
+    }
+}
+
+impl Drop for LiveCallGuard {
+    fn drop(&mut self) {
+        lock(&self.calls).remove(&self.key);
     }
 }
 

@@ -38,7 +38,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::transport::HttpClient;
 
 pub(crate) use cancelled_calls::CancelledCalls;
-pub(crate) use cancelled_calls::InFlightCalls;
+pub(crate) use cancelled_calls::{InFlightCalls, LiveCalls};
 pub(crate) use lookup::{NotFound, TaskLookup, TaskSettings, resolved_agent};
 pub(crate) use questions::{OfferedAnswers, already_answered, in_form_of_question, last_question};
 pub(crate) use questions::{open_requests, question_of};
@@ -159,6 +159,7 @@ pub(crate) struct CallEngine {
     pub(crate) sealer: Sealer,
     pub(crate) cancelled_calls: Arc<CancelledCalls>,
     pub(crate) running: InFlightCalls,
+    pub(crate) live: LiveCalls,
     pub(crate) drain: Arc<DrainState>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: CallSettings,

@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
 use super::cancelled_calls::InFlightCall;
-use super::cancelled_calls::{CancelledCall, EarlierCalls};
+use super::cancelled_calls::{CancelledCall, EarlierCalls, LiveCall};
 use super::questions::PendingElicitation;
 use super::responder::{CallResponder, WaitFor, WaitOutcome};
 use super::source::{CallEvents, EventSource, FollowedTask};
@@ -108,6 +108,12 @@ impl CallEngine {
     ) -> Result<Option<Vec<u8>>, ClientGone> {
         let RunningCall { mut responder, mut source, running } = run;
         let metrics = call.agent.metrics.clone();
+        let _live = self.live.register(|| LiveCall {
+            agent: call.agent.settings.name.clone(),
+            tool: call.tool.to_owned(),
+            caller: record.caller.name().to_owned(),
+            since: call.since,
+        });
         if call.kind == ResultKind::Start || call.plan.then == Fallback::CoreTask {
             call.wait_for = WaitFor::Name;
         }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde::Serialize;
+use serde_json::json;
 
+use crate::a2a::AgentCard;
 use crate::access::{Authorizer, OAuthMetadata, Requester};
 use crate::agents::{Agent, Directory, EndpointState};
 use crate::auth::Caller;
@@ -139,6 +141,34 @@ struct AgentDetail<'a> {
     card_problems: &'a [String],
 }
 
+/// The state of an agent in a list.
+#[derive(Serialize)]
+struct AgentRow<'a> {
+    #[serde(flatten)]
+    state: AgentState<'a>,
+    card: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// True until its card has been fetched or tried once.
+    waiting: bool,
+}
+
+impl<'a> AgentRow<'a> {
+    fn new(agent: &'a Agent, catalogue: &'a Catalogue) -> Self {
+        let known = agent.known();
+        let text = |of: fn(&AgentCard) -> &String| known.as_ref().map(|known| of(&known.card).clone());
+        Self {
+            state: agent_state(agent, catalogue),
+            card: agent.settings.card.without_secrets(),
+            title: text(|card| &card.name),
+            version: text(|card| &card.version),
+            waiting: !agent.is_initialized(),
+        }
+    }
+}
+
 /// A skill, and the tool that it became.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,6 +179,8 @@ struct SkillState<'a> {
     tool: Option<&'a str>,
 }
 
+/// Most agents on a page.
+const MAX_LISTED_AGENTS: usize = 100;
 /// Most skills in the state of one agent.
 const MAX_LISTED_SKILLS: usize = 200;
 
@@ -158,6 +190,15 @@ impl Discovery {
         let catalogue = self.catalogue.load_full();
         let states = self.directory.agents().iter().map(|agent| agent_state(agent, &catalogue));
         serde_json::to_string(&states.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// Returns a page of the states of agents as JSON, from this number on, and the number of all.
+    pub(crate) fn agent_page(&self, offset: usize) -> String {
+        let catalogue = self.catalogue.load_full();
+        let agents = self.directory.agents();
+        let states = agents.iter().skip(offset).take(MAX_LISTED_AGENTS);
+        let states: Vec<_> = states.map(|agent| AgentRow::new(agent, &catalogue)).collect();
+        json!({ "total": agents.len(), "offset": offset, "agents": states }).to_string()
     }
 
     /// Returns the state of the agent of this name, with its card, as JSON.

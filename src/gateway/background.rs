@@ -13,10 +13,11 @@ use super::Gateway;
 use super::dispatch::Dispatcher;
 use super::succession::Succession;
 use crate::resources::TaskResultRecorder;
+use crate::telemetry::recent::SAMPLE_SECONDS;
 use crate::transport::HttpClient;
 
-/// Interval of the sweep of idle connections and sessions.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of the sweep of idle connections and sessions, and of the samples of metrics.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(SAMPLE_SECONDS);
 
 /// Background work of the gateway. The host wraps it with Pingora's `background_service` and adds
 /// it to its server.
@@ -110,6 +111,9 @@ async fn sweep(http_client: HttpClient, dispatcher: Arc<Dispatcher>) {
         dispatcher.mcp_server.resources.sweep();
         dispatcher.authenticator.sweep(now);
         dispatcher.a2a_server.sweep(now);
+        if let Some(history) = &dispatcher.history {
+            history.record(&dispatcher.metrics);
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::push_receiver::{ClientPush, PushReceiver, PushTarget};
 use crate::tasks::Timestamp;
 use crate::telemetry::label::{Method as Label, Push};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
+use crate::telemetry::recent::MetricsHistory;
 
 /// Future that answers a request, or returns the fault if the body was not read completely. Boxed,
 /// so that no request carries the size of others, and few layers are polled.
@@ -87,6 +88,8 @@ pub(super) struct Dispatcher {
     pub(super) open_requests: AtomicUsize,
     /// True once the gateway is ready for the first time.
     pub(super) has_been_ready: AtomicBool,
+    /// The recent past, if operators have a page.
+    pub(super) history: Option<MetricsHistory>,
 }
 
 /// Guard that counts a running request.
@@ -150,8 +153,9 @@ impl Dispatcher {
         }
     }
 
-    /// Handles a message of the program that started this process: it has no host, no origin and no
-    /// credentials to check.
+    /// Handles a message of the program that started this process, or of the page of operators:
+    /// neither has a host and an origin to check. The caller must satisfy `require`; `None`: it is
+    /// the program, which presents no credentials.
     ///
     /// # Errors
     ///
@@ -160,11 +164,18 @@ impl Dispatcher {
         &self,
         http: &mut LocalConnection,
         record: &mut AccessRecord,
+        require: Option<&Require>,
     ) -> Result<(), ClientGone> {
-        let owner = quota_owner(&record.caller, None);
-        let admitted = self.discovery.limits.check_request_rate(&owner);
-        record.quota_owner = Some(owner);
-        record.forwarded = self.discovery.directory.along(&http.head().headers, || None);
+        let admitted = match require {
+            Some(require) => self.admit(http, record, Route::AllAgents, require).await,
+            None => {
+                let owner = quota_owner(&record.caller, None);
+                let admitted = self.discovery.limits.check_request_rate(&owner);
+                record.quota_owner = Some(owner);
+                record.forwarded = self.discovery.directory.along(&http.head().headers, || None);
+                admitted
+            }
+        };
         let done = match admitted {
             Ok(()) => Box::pin(self.mcp_server.serve(http, record, Route::AllAgents)).await,
             Err(fault) => Err(fault.into()),

@@ -6,6 +6,7 @@
 
 mod background;
 mod dispatch;
+mod report;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use pingora::proxy::Session;
-use serde::Serialize;
 
 use crate::a2a_server::{A2aDependencies, A2aServer};
 use crate::access::{Authorizer, OAuthMetadata, RequestAuthenticator};
@@ -23,9 +23,10 @@ use crate::agents::{CallLimits, CardFetchError, Directory};
 use crate::auth::{AuthProblem, Authenticator, Caller, FailureLimiter, Rules};
 use crate::batch::{BatchLimits, BatchResources, BatchService};
 use crate::calls::{
-    CallEngine, CallSettings, CancelledCalls, InFlightCalls, ServerIdentity, TaskLookup, TaskSettings,
+    CallEngine, CallSettings, CancelledCalls, InFlightCalls, LiveCalls, ServerIdentity, TaskLookup,
+    TaskSettings,
 };
-use crate::config::{FamilyPolicy, Require, Sessions, Settings};
+use crate::config::{Admin, FamilyPolicy, Require, Sessions, Settings};
 use crate::discovery::{Discovery, LiveCatalogue};
 use crate::fault::{ClientGone, Fault};
 use crate::follow::{FollowLimits, TaskFollower};
@@ -47,6 +48,7 @@ use crate::tasks::store::{Store, StoreProblem};
 use crate::tasks::{TaskJournal, TaskLimits, Tasks, Timestamp};
 use crate::telemetry::label;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::recent::MetricsHistory;
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
 
 use dispatch::{Dispatcher, EdgeSettings, RequestGuard};
@@ -54,6 +56,7 @@ use succession::{Succession, SuccessionSettings};
 
 pub use crate::discovery::tools_of;
 pub use background::BackgroundService;
+pub(crate) use report::{AgentSummary, AwaitedAgent, OverviewReport, ReadyReport, WaitedAgent};
 
 /// Outcome of a request that was passed to the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,64 +91,6 @@ pub enum GatewayError {
     /// The content of the data directory is not usable.
     #[error("tasks.data_dir: {0}")]
     Store(#[from] StoreProblem),
-}
-
-/// The agents of a gateway, for its operator.
-#[derive(Debug)]
-pub(crate) struct AgentSummary {
-    /// The number of agents with a usable card.
-    pub(crate) agents_ready: usize,
-    /// The number of tools of these agents.
-    pub(crate) tools: usize,
-    /// The agents without a usable card.
-    pub(crate) awaited: Vec<AwaitedAgent>,
-}
-
-/// An agent without a usable card.
-#[derive(Debug)]
-pub(crate) struct AwaitedAgent {
-    /// The name of the agent.
-    name: String,
-    /// The location of its card.
-    card: String,
-    /// The error of the last fetch, if there was one.
-    problem: Option<String>,
-}
-
-/// Most agents that a report of the readiness names.
-const MAX_NAMED_AGENTS: usize = 50;
-
-/// The readiness of a gateway.
-pub(crate) struct ReadyReport {
-    /// The reason for which it is not ready, if it is not: `draining`, `agents` or `tools`.
-    pub(crate) reason: Option<&'static str>,
-    /// The agents that have not answered since the start.
-    pub(crate) waiting: Vec<WaitedAgent>,
-    /// The number of further ones.
-    pub(crate) waiting_more: usize,
-    /// The configuration keys of all that does not work at present.
-    pub(crate) degraded: Vec<String>,
-}
-
-/// An agent that has not answered since the start.
-#[derive(Debug, Serialize)]
-pub(crate) struct WaitedAgent {
-    agent: String,
-    url: String,
-    why: String,
-}
-
-impl AwaitedAgent {
-    /// Returns the name and the location of the card.
-    pub(crate) fn place(&self) -> String {
-        format!("{} {}", self.name, self.card)
-    }
-
-    /// Returns the same with the reason for which there is no card.
-    pub(crate) fn with_problem(&self) -> String {
-        let problem = self.problem.as_deref().unwrap_or("no answer yet");
-        format!("{}: {problem}", self.place())
-    }
 }
 
 /// Gateway between MCP clients and A2A agents, for any Pingora proxy. Clones share all state.
@@ -267,6 +212,7 @@ impl SharedParts {
             sealer: self.sealer.clone(),
             cancelled_calls: CancelledCalls::new(&lookup.followers, settings.calls.cancel_grace),
             running: InFlightCalls::default(),
+            live: LiveCalls::new(has_page(settings)),
             drain: self.drain.clone(),
             metrics: self.metrics.clone(),
             settings: CallSettings {
@@ -377,6 +323,11 @@ impl SharedParts {
             is_enabled: settings.push.enabled,
         }
     }
+}
+
+/// Returns true if operators have a page, for which the recent past is kept.
+fn has_page(settings: &Settings) -> bool {
+    settings.admin.as_ref().is_some_and(Admin::has_authentication)
 }
 
 /// Creates the memory bank, if it is configured.
@@ -496,6 +447,7 @@ impl Gateway {
             no_agent: parts.metrics.no_agent(),
             open_requests: AtomicUsize::new(0),
             has_been_ready: AtomicBool::new(false),
+            history: has_page(settings).then(MetricsHistory::default),
         });
         let gateway = Self { dispatcher, succession };
         let background = BackgroundService::new(
@@ -545,10 +497,24 @@ impl Gateway {
     /// Answers a message of the program that started this process. Its caller is `local`, which
     /// presents no credentials.
     pub(crate) async fn handle_local(&self, http: &mut LocalConnection) {
+        self.handle_in_process(http, AccessRecord::new(Caller::local()), None).await;
+    }
+
+    /// Answers a message of the page of operators, whose caller presents credentials of its own.
+    pub(crate) async fn handle_relayed(&self, http: &mut LocalConnection, require: &Require) {
+        let record = AccessRecord::new(Caller::anonymous());
+        self.handle_in_process(http, record, Some(require)).await;
+    }
+
+    async fn handle_in_process(
+        &self,
+        http: &mut LocalConnection,
+        mut record: AccessRecord,
+        require: Option<&Require>,
+    ) {
         let dispatcher = &*self.dispatcher;
-        let mut record = AccessRecord::new(Caller::local());
         let _counted = RequestGuard::enter(&dispatcher.open_requests);
-        if let Err(ClientGone) = dispatcher.handle_local(http, &mut record).await
+        if let Err(ClientGone) = dispatcher.handle_local(http, &mut record, require).await
             && record.fault.is_none()
         {
             record.outcome = label::Outcome::ClientGone;
@@ -621,44 +587,6 @@ impl Gateway {
         self.dispatcher.has_been_ready.load(Ordering::Acquire)
     }
 
-    /// Returns the readiness with all that is known about it.
-    pub(crate) fn ready_report(&self) -> ReadyReport {
-        let agents = self.dispatcher.discovery.directory.agents();
-        let mut waiting = agents.iter().filter(|agent| !agent.is_initialized());
-        let named = waiting.by_ref().take(MAX_NAMED_AGENTS).map(|agent| WaitedAgent {
-            agent: agent.settings.name.clone(),
-            url: agent.settings.card.without_secrets(),
-            why: agent.problem().unwrap_or_else(|| "no answer yet".to_owned()),
-        });
-        let named = named.collect();
-        let down = agents.iter().filter(|agent| agent.is_initialized() && agent.known().is_none());
-        let down = down.take(MAX_NAMED_AGENTS).map(|agent| format!("agents.{}", agent.settings.name));
-        ReadyReport {
-            reason: self.unready_reason(),
-            waiting: named,
-            waiting_more: waiting.count(),
-            degraded: self.degraded().into_iter().map(str::to_owned).chain(down).collect(),
-        }
-    }
-
-    /// Returns the number of usable agents and tools, and the agents that are awaited.
-    pub(crate) fn agent_summary(&self) -> AgentSummary {
-        let Discovery { directory, catalogue, .. } = &*self.dispatcher.discovery;
-        let awaited = directory.agents().iter().filter(|agent| agent.known().is_none());
-        let awaited: Vec<AwaitedAgent> = awaited
-            .map(|agent| AwaitedAgent {
-                name: agent.settings.name.clone(),
-                card: agent.settings.card.without_secrets(),
-                problem: agent.problem(),
-            })
-            .collect();
-        AgentSummary {
-            agents_ready: directory.agents().len().saturating_sub(awaited.len()),
-            tools: catalogue.load().all().of_agents().count(),
-            awaited,
-        }
-    }
-
     /// Returns the configuration keys of functions that fail at present, although requests are
     /// answered.
     #[must_use]
@@ -705,11 +633,6 @@ impl Gateway {
     /// Returns the state of each agent as JSON, for operators.
     pub fn agents(&self) -> String {
         self.dispatcher.discovery.agent_states()
-    }
-
-    /// Returns the state of one agent as JSON, for operators.
-    pub(crate) fn agent_state(&self, name: &str) -> Option<String> {
-        self.dispatcher.discovery.agent_state(name)
     }
 }
 

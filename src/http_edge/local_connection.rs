@@ -1,5 +1,6 @@
-//! Connection to the program that started this process: one message is one request, and the
-//! messages of its response are lines of one output that all requests share.
+//! Connection to the program that started this process, or to the page of operators: one message is
+//! one request, and the messages of its response are lines of one output, which all requests of a
+//! program share.
 //!
 //! Status and headers have no place on a line, so that only the JSON of a body and the data of each
 //! event are written; the rest is kept for the access record. See `stdio` for the messages.
@@ -26,7 +27,7 @@ use crate::mcp::headers::SESSION_ID;
 use crate::sse::Decoder;
 
 /// Name of the standard streams in the access log.
-const LISTENER: &str = "stdio";
+const STDIO: &str = "stdio";
 /// Path of the requests: all agents.
 const PATH: &str = "/mcp";
 /// Most messages that wait for a client which does not read, before no more requests are accepted.
@@ -111,6 +112,34 @@ pub(crate) struct LocalRequest {
     pub(crate) id: Option<Id>,
     /// True if the client expects messages in response; a notification has none.
     pub(crate) is_answered: bool,
+    /// The other end of the connection.
+    pub(crate) peer: LocalPeer,
+}
+
+/// The other end of a connection in process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LocalPeer {
+    /// The program that started this process.
+    Parent,
+    /// The page of operators in a browser at this address.
+    Page(Option<IpAddr>),
+}
+
+impl LocalPeer {
+    /// Returns the name of the listener in the access log.
+    fn listener(self) -> &'static str {
+        match self {
+            Self::Parent => STDIO,
+            Self::Page(_) => "admin",
+        }
+    }
+
+    fn address(&self) -> Option<&IpAddr> {
+        match self {
+            Self::Parent => None,
+            Self::Page(address) => address.as_ref(),
+        }
+    }
 }
 
 /// Form of the response body.
@@ -130,6 +159,7 @@ pub(crate) struct LocalConnection {
     era: Era,
     id: Option<Id>,
     is_answered: bool,
+    peer: LocalPeer,
     output: Arc<MessageOutput>,
     is_cancelled: watch::Sender<bool>,
     form: ResponseForm,
@@ -142,7 +172,7 @@ pub(crate) struct LocalConnection {
 impl LocalConnection {
     /// Creates the connection of a request.
     pub(crate) fn new(request: LocalRequest, output: Arc<MessageOutput>) -> Self {
-        let LocalRequest { method, headers, body, era, id, is_answered } = request;
+        let LocalRequest { method, headers, body, era, id, is_answered, peer } = request;
         let (mut head, ()) = http::Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (method, Uri::from_static(PATH), headers);
         Self {
@@ -152,6 +182,7 @@ impl LocalConnection {
             era,
             id,
             is_answered,
+            peer,
             output,
             is_cancelled: watch::Sender::new(false),
             form: ResponseForm::Other,
@@ -184,7 +215,7 @@ impl LocalConnection {
     /// Returns the facts for the access log.
     pub(crate) fn facts(&self) -> ExchangeFacts {
         ExchangeFacts {
-            listener: LISTENER.to_owned(),
+            listener: self.peer.listener().to_owned(),
             status: self.status,
             bytes_in: self.bytes_in as u64,
             bytes_out: self.bytes_out as u64,
@@ -269,11 +300,11 @@ impl ResponseSink for LocalConnection {
 
 impl ClientConnection for LocalConnection {
     fn client_network(&self) -> Option<IpAddr> {
-        None
+        self.peer.address().copied()
     }
 
     fn client_address(&self) -> Option<&dyn Display> {
-        None
+        self.peer.address().map(|address| address as &dyn Display)
     }
 
     fn tls(&self) -> Option<&ClientTlsInfo> {
@@ -311,6 +342,7 @@ mod tests {
             era: Era::Legacy,
             id: None,
             is_answered,
+            peer: LocalPeer::Parent,
         };
         LocalConnection::new(request, output.clone())
     }

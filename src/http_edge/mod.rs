@@ -24,7 +24,7 @@ use crate::config::Shutdown;
 pub(crate) use access_record::{AccessRecord, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
 pub(crate) use host_policy::{HostPolicy, PublicUrl, check_certificate, check_host, preflight};
-pub(crate) use local_connection::{LocalConnection, LocalRequest, MessageOutput};
+pub(crate) use local_connection::{LocalConnection, LocalPeer, LocalRequest, MessageOutput};
 pub(crate) use response::{
     Accepts, Headers, SseWriter, abort, begin, cacheable_json, empty, events, fault, fault_headers, give_up,
     json, refused, reject_unproven_push, reply, text,

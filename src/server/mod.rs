@@ -259,12 +259,11 @@ fn add_admin(
     served: ServedGateway<'_>,
     terminal: &mut TlsTerminal,
 ) -> Result<Vec<ServiceHandle>, StartError> {
-    let addresses: Vec<SocketAddr> = settings.listeners.iter().map(|listener| listener.address).collect();
     let (gateway, limits) = (served.gateway, &settings.limits);
     let mut services = Vec::new();
     if let Some(admin) = &settings.admin {
         warn_if_exposed(admin);
-        let app = AdminApp::new(gateway, admin, addresses.clone(), limits);
+        let app = AdminApp::new(gateway, admin, settings);
         services.push(match admin.tls.clone() {
             None => server.add_service(admin_service("admin", app, served, admin.address)),
             Some(tls) => {
@@ -274,10 +273,9 @@ fn add_admin(
             }
         });
     }
-    if let Some(health) = settings.health.clone() {
-        let address = health.address;
-        let app = AdminApp::probes(gateway, health, addresses, limits);
-        services.push(server.add_service(admin_service("health", app, served, address)));
+    if let Some(health) = &settings.health {
+        let app = AdminApp::probes(gateway, health, settings);
+        services.push(server.add_service(admin_service("health", app, served, health.address)));
     }
     Ok(services)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tracing::field;
 
 use super::log::is_hidden;
+use super::recent::{AuditFields, record_audit};
 
 /// The maximum number of characters of a peer's text that are logged.
 const MAX_LOGGED_CHARS: usize = 200;
@@ -138,6 +139,15 @@ impl AuditDecision<'_> {
             arguments = self.arguments.map(field::display),
             rule = self.rule.map(|text| field::display(Sanitized(text))),
         );
+        record_audit(&AuditFields {
+            decision: if self.is_allowed { "allowed" } else { "refused" },
+            caller: self.caller,
+            method: self.method,
+            agent: self.agent,
+            tool: self.tool,
+            resource: self.resource,
+            rule: self.rule,
+        });
     }
 }
 
@@ -167,6 +177,13 @@ impl ResourceAccess<'_> {
             resource = %Sanitized(self.resource),
             outcome = self.outcome,
         );
+        record_audit(&AuditFields {
+            decision: self.outcome,
+            caller: self.caller,
+            method: self.access,
+            resource: Some(self.resource),
+            ..AuditFields::default()
+        });
     }
 }
 
@@ -179,6 +196,13 @@ fn prefix(method: &str) -> &str {
 /// Writes the line of a failed authentication. `why` is one of a few words.
 pub(crate) fn not_admitted(from: Option<&impl Display>, why: &'static str) {
     tracing::info!(target: "audit", decision = "not_admitted", from = from.map(field::display), why);
+    let from = from.map(ToString::to_string);
+    record_audit(&AuditFields {
+        decision: "not_admitted",
+        caller: from.as_deref().unwrap_or_default(),
+        rule: Some(why),
+        ..AuditFields::default()
+    });
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@
 //! once per agent, not per request. See also `tasks`.
 
 use std::array;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use prometheus::core::Collector;
+use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
     Registry, TextEncoder,
@@ -221,6 +223,20 @@ impl Metrics {
         self.all_streams.get()
     }
 
+    /// Returns the number of open event streams by agent, where there are any.
+    pub(crate) fn streams_by_agent(&self) -> BTreeMap<String, i64> {
+        let mut streams = BTreeMap::new();
+        for metric in self.open_streams.collect().iter().flat_map(MetricFamily::get_metric) {
+            // A count is a whole number.
+            let count = metric.get_gauge().get_value() as i64;
+            let agent = metric.get_label().iter().map(|label| label.value().to_owned()).next();
+            if count != 0 {
+                streams.insert(agent.unwrap_or_default(), count);
+            }
+        }
+        streams
+    }
+
     /// Returns all metrics in Prometheus's text format ([`prometheus::TEXT_FORMAT`]).
     #[must_use]
     pub fn render(&self) -> Vec<u8> {
@@ -229,6 +245,66 @@ impl Metrics {
             tracing::error!(%error, "failed to render metrics");
         }
         text
+    }
+}
+
+/// The sums of metrics over all agents at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct MetricsSample {
+    /// Requests that have ended, by outcome.
+    pub(crate) outcomes: BTreeMap<String, u64>,
+    /// Requests that were refused.
+    pub(crate) refused: u64,
+    /// Open streams.
+    pub(crate) streams: i64,
+    /// Durations of the gateway's own part.
+    pub(crate) gateway_buckets: Vec<BucketCount>,
+    /// Durations of the agents' part.
+    pub(crate) agent_buckets: Vec<BucketCount>,
+}
+
+/// A bucket of a histogram: the number of values up to its bound.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BucketCount {
+    /// The bound, in seconds.
+    pub(crate) upper_bound: f64,
+    /// The number of values.
+    pub(crate) count: u64,
+}
+
+impl Metrics {
+    /// Returns the sums over all agents.
+    pub(crate) fn sample(&self) -> MetricsSample {
+        let label = |metric: &Metric, name: &str| {
+            let found = metric.get_label().iter().find(|label| label.name() == name);
+            found.map(|label| label.value().to_owned()).unwrap_or_default()
+        };
+        let mut sample = MetricsSample { streams: self.open_streams(), ..MetricsSample::default() };
+        for metric in self.requests.collect().iter().flat_map(MetricFamily::get_metric) {
+            // A count is a whole number.
+            let count = metric.get_counter().get_value() as u64;
+            *sample.outcomes.entry(label(metric, "outcome")).or_default() += count;
+        }
+        for metric in self.duration.collect().iter().flat_map(MetricFamily::get_metric) {
+            let histogram = metric.get_histogram();
+            let sums = match label(metric, "part").as_str() {
+                "gateway" => &mut sample.gateway_buckets,
+                _ => &mut sample.agent_buckets,
+            };
+            let last = BucketCount { upper_bound: f64::INFINITY, count: histogram.get_sample_count() };
+            let buckets = histogram.get_bucket().iter().map(|bucket| BucketCount {
+                upper_bound: bucket.upper_bound(),
+                count: bucket.cumulative_count(),
+            });
+            for (at, bucket) in buckets.chain([last]).enumerate() {
+                match sums.get_mut(at) {
+                    Some(sum) => sum.count += bucket.count,
+                    None => sums.push(bucket),
+                }
+            }
+        }
+        sample.refused = self.refused.iter().map(IntCounter::get).sum();
+        sample
     }
 }
 

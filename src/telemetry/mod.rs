@@ -7,3 +7,4 @@ pub(crate) mod access_log;
 pub mod label;
 pub(crate) mod log;
 pub mod metrics;
+pub(crate) mod recent;
