@@ -36,7 +36,8 @@ export function table(caption, heads, rows, empty) {
   const body = rows.map((row) =>
     h('tr', {}, row.map((cell, at) => {
       const attributes = { class: numeric(heads[at]), 'data-label': heads[at].replace('#', '') };
-      return at ? h('td', attributes, cell) : h('th', { scope: 'row', ...attributes }, cell);
+      const content = h('span', {}, cell);
+      return at ? h('td', attributes, content) : h('th', { scope: 'row', ...attributes }, content);
     })));
   return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
     h('table', {}, h('caption', {}, caption), h('thead', {}, head), h('tbody', {}, body)));
