@@ -344,7 +344,11 @@ fn serve(path: &Path, upgrade: bool) -> ExitCode {
         Ok(ready) => {
             lines.iter().for_each(|line| print_line(line));
             let (gateway, is_serving) = (ready.gateway.clone(), ready.is_serving.clone());
-            std::thread::spawn(move || log_start(&gateway, &is_serving, &endpoints));
+            let manager = ready.manager.clone();
+            std::thread::spawn(move || {
+                let AgentSummary { agents_ready, tools, .. } = log_start(&gateway, &is_serving, &endpoints);
+                manager.notify_serving(&format!("agents ready: {agents_ready}, tools: {tools}"));
+            });
             ready.run()
         }
         Err(problem) => {
@@ -380,8 +384,9 @@ fn endpoints(settings: &Settings) -> String {
 }
 
 /// Logs the end of the start, once the card of each agent was fetched or tried, or after
-/// [`START_LINE_TIMEOUT`]. The process that takes sockets over has them by then, or has ended.
-fn log_start(gateway: &Gateway, is_serving: &AtomicBool, endpoints: &str) {
+/// [`START_LINE_TIMEOUT`], and returns the agents. The process that takes sockets over has them by
+/// then, or has ended.
+fn log_start(gateway: &Gateway, is_serving: &AtomicBool, endpoints: &str) -> AgentSummary {
     let until = Instant::now() + TAKEOVER_TIMEOUT;
     while !is_serving.load(Ordering::Acquire) && Instant::now() < until {
         std::thread::sleep(START_LINE_POLL_INTERVAL);
@@ -390,13 +395,15 @@ fn log_start(gateway: &Gateway, is_serving: &AtomicBool, endpoints: &str) {
     while !gateway.is_ready() && Instant::now() < until {
         std::thread::sleep(START_LINE_POLL_INTERVAL);
     }
-    let AgentSummary { agents_ready, tools, awaited } = gateway.agent_summary();
+    let summary = gateway.agent_summary();
+    let AgentSummary { agents_ready, tools, awaited } = &summary;
     if awaited.is_empty() {
         tracing::info!(agents_ready, tools, endpoints, "gateway started");
     } else {
         let awaited = awaited.iter().map(AwaitedAgent::place).collect::<Vec<_>>().join(", ");
         tracing::info!(agents_ready, tools, awaited, endpoints, "gateway started, agents are awaited");
     }
+    summary
 }
 
 /// Serves the client at the other end of the standard streams. Standard output carries its messages

@@ -4,6 +4,7 @@
 
 mod connection_limit;
 mod header;
+mod service_manager;
 mod shutdown;
 mod upgrade;
 
@@ -41,6 +42,7 @@ use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
 pub(crate) use connection_limit::forward_stream_traits;
+pub(crate) use service_manager::ServiceManager;
 pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
 
 /// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
@@ -83,6 +85,8 @@ pub(crate) struct PreparedServer {
     pub(crate) gateway: Gateway,
     /// False until the sockets of another process are taken over, if they are to be.
     pub(crate) is_serving: Arc<AtomicBool>,
+    /// The receiver of the report that requests are served.
+    pub(crate) manager: Arc<ServiceManager>,
     shutdown: Shutdown,
     upgrade: UpgradeCoordinator,
     listeners: ListenerShutdown,
@@ -164,7 +168,17 @@ fn create(
         server.bootstrap();
     }
     let shutdown = settings.shutdown;
-    Ok(PreparedServer { server, gateway, is_serving, shutdown, upgrade: sockets, listeners, signals })
+    let manager = Arc::new(ServiceManager::new(settings.upgrade.directory, takes_over));
+    Ok(PreparedServer {
+        server,
+        gateway,
+        is_serving,
+        manager,
+        shutdown,
+        upgrade: sockets,
+        listeners,
+        signals,
+    })
 }
 
 /// Changes the level of the log on signals.

@@ -4,7 +4,7 @@
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -266,4 +266,60 @@ async fn upgrade_directory_is_of_user() {
     assert_eq!(made.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
     old.signal("QUIT");
     successor.wait_for_output("gateway started").await;
+}
+
+/// A service manager, as far as processes see one: a socket that receives reports.
+struct Manager {
+    folder: TempDir,
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        Self { folder, socket }
+    }
+
+    fn path(&self) -> String {
+        self.folder.path().join("notify").display().to_string()
+    }
+
+    /// Receives the next report.
+    async fn report(&self) -> String {
+        let socket = self.socket.try_clone().unwrap();
+        let received = tokio::task::spawn_blocking(move || {
+            let mut message = [0; 512];
+            let length = socket.recv(&mut message).unwrap();
+            String::from_utf8(message[..length].to_vec()).unwrap()
+        });
+        received.await.unwrap()
+    }
+}
+
+/// The service manager hears of the first process that it serves, and of the successor that it is the
+/// main process; then the id is in the directory.
+#[tokio::test]
+async fn upgrade_reports_main_process() {
+    let folder = TempDir::new().unwrap();
+    let (agent, manager) = (singer().await, Manager::new());
+    let more = upgrade_in(&place(&folder));
+    let (path, pid) = (manager.path(), place(&folder).join("main.pid"));
+    let environment = [("NOTIFY_SOCKET", path.as_str())];
+    let mut old = TestGateway::start_with(&environment, |ports| config(ports, &agent, &more)).await;
+    assert_eq!(manager.report().await, "READY=1\nSTATUS=agents ready: 1, tools: 1\n");
+    let successor = old.successor_with(&environment, |ports| config(ports, &agent, &more));
+    successor.wait_for_output("waiting for the sockets").await;
+    old.signal("QUIT");
+    let report = manager.report().await;
+    let id = successor.process_id();
+    assert_eq!(report, format!("MAINPID={id}\nREADY=1\nSTATUS=agents ready: 1, tools: 1\n"));
+    let written = async {
+        while fs::read_to_string(&pid).ok() != Some(format!("{id}\n")) {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time("the id of the successor", written).await;
+    assert_eq!(old.ended().await, Some(0));
 }
