@@ -31,8 +31,12 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Ports that the pages name; each page gets others.
 const PORTS: [u16; 10] = [8080, 8081, 8088, 8443, 8444, 9090, 9997, 9998, 9999, 3000];
 /// Folders that the pages name, and their names in the folder of a page.
-const FOLDERS: [(&str, &str); 3] =
-    [("/etc/gateway", "etc"), ("/var/lib/gateway", "var"), ("/run/mcp-a2a-gateway", "run")];
+const FOLDERS: [(&str, &str); 4] = [
+    ("/etc/gateway", "etc"),
+    ("/var/lib/gateway", "var"),
+    ("/var/lib/mcp-a2a-gateway", "state"),
+    ("/run/mcp-a2a-gateway", "run"),
+];
 /// Longest time of one command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Programs that pages call beside the gateway; a page is skipped where one is missing.
