@@ -7,6 +7,7 @@ mod call;
 mod check;
 mod client;
 mod demo;
+mod health;
 mod init;
 mod questions;
 
@@ -26,6 +27,8 @@ use rand::RngCore;
 use rand::rngs::OsRng;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+
+use health::Probe;
 
 use crate::config::certificate::CertificateSummary;
 use crate::config::{self, Admin, CardSource, Listener, LogFormat, Problems, Settings, agents_at};
@@ -81,6 +84,19 @@ enum Command {
         json: bool,
         #[command(flatten)]
         question: check::AccessQuery,
+    },
+    /// Ask a running gateway whether it is ready, for health checks of containers: exit code 0 if it
+    /// is, else 1.
+    Health {
+        /// The URL to ask. Without it: `/readyz` of `health`, or of `admin`, in the configuration.
+        #[arg(long, conflicts_with = "config")]
+        url: Option<String>,
+        #[command(flatten)]
+        config: ConfigArgument,
+        /// Ask whether it has started (`/startupz`) or lives (`/livez`), in place of whether it is
+        /// ready.
+        #[arg(long, value_enum, default_value = "ready", conflicts_with = "url")]
+        probe: Probe,
     },
     /// Make an API key, and the hash of it for `auth.api_keys`.
     Key {
@@ -214,6 +230,7 @@ fn run_command(command: Command) -> ExitCode {
             let load = if stdio { config::load_for_stdio } else { config::load };
             with_config(&config, |path| check::run(path, load, json, &question))
         }
+        Command::Health { url, config, probe } => health::run(url, &config, probe),
         Command::Key { json } => make_key(json),
         Command::Agents { config, json } => with_config(&config, |path| agents::run(path, json)),
         Command::Call(arguments) => call::run(*arguments),

@@ -104,14 +104,15 @@ async function run(work, tool, values, send) {
   const abort = new AbortController();
   running = abort;
   const begun = performance.now();
-  const log = h('ol', { class: 'course', role: 'log', 'aria-live': 'polite', 'aria-label': 'Progress' });
+  const log = h('ol', { class: 'course', tabindex: '0', 'aria-label': 'Progress' });
+  const told = h('div', { role: 'log', 'aria-live': 'polite' }, log);
   const bar = h('progress', { 'aria-label': 'Progress of the call' });
   const elapsed = h('span', { class: 'hint' });
   const stop = h('button', { type: 'button', onclick: () => abort.abort() }, 'Stop');
   const top = h('div', { class: 'row' }, h('strong', {}, tool.name), elapsed, stop);
   const question = h('div', {});
   const outcome = h('div', { role: 'status', 'aria-live': 'polite' });
-  fill(work, top, bar, log, question, outcome);
+  fill(work, top, bar, told, question, outcome);
   const timer = setInterval(() => (elapsed.textContent = duration((performance.now() - begun) / 1000)), 200);
   const tell = (text) => {
     const at = duration((performance.now() - begun) / 1000);
@@ -231,7 +232,11 @@ function schemaForm(schema, prefix = 'argument') {
     }
     return values;
   };
-  return { fields: inputs.map((input) => input.node), read };
+  // Rare arguments do not stand in the way of the usual ones.
+  const isUsual = ({ name, property }, at) => required.has(name) || at < 1 || (property.type === 'string' && inputs.length < 3);
+  const rare = inputs.filter((input, at) => !isUsual(input, at)).map((input) => input.node);
+  const more = rare.length ? h('details', {}, h('summary', {}, 'More arguments'), h('div', { class: 'stack' }, rare)) : null;
+  return { fields: [...inputs.filter(isUsual).map((input) => input.node), more].filter(Boolean), read };
 }
 
 const choices = (property) =>

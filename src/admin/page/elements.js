@@ -39,7 +39,7 @@ export function table(caption, heads, rows, empty) {
       const content = h('span', {}, cell);
       return at ? h('td', attributes, content) : h('th', { scope: 'row', ...attributes }, content);
     })));
-  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption },
+  return h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': caption },
     h('table', {}, h('caption', {}, caption), h('thead', {}, head), h('tbody', {}, body)));
 }
 
@@ -70,8 +70,9 @@ export function field(label, control, hint) {
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return '–';
+  if (seconds === 0) return '0 s';
   if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
-  if (seconds < 1) return `${(seconds * 1e3).toPrecision(3).replace(/\.?0+$/, '')} ms`;
+  if (seconds < 1) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
   if (seconds < 60) return `${seconds.toFixed(1)} s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;

@@ -1,7 +1,6 @@
 // Plots as SVG: lines over the last minutes.
 
 const SPACE = 'http://www.w3.org/2000/svg';
-const WIDTH = 560;
 const HEIGHT = 150;
 const LEFT = 52;
 const BOTTOM = 20;
@@ -26,6 +25,8 @@ function ceiling(value) {
  * text for those that do not see it.
  */
 export function plot({ title, times, series, format, summary }) {
+  // Units are pixels, more or less, so that the text has one size everywhere.
+  const WIDTH = Math.min(560, innerWidth - 60);
   const figure = document.createElement('figure');
   figure.className = 'plot';
   const caption = document.createElement('figcaption');
@@ -56,7 +57,7 @@ export function plot({ title, times, series, format, summary }) {
     svg.append(s('line', { class: 'grid', x1: LEFT, x2: WIDTH - 8, y1: at, y2: at }));
     svg.append(s('text', { class: 'scale', x: LEFT - 6, y: at + 3.5, 'text-anchor': 'end' }, format(top * part)));
   }
-  const label = (time) => new Date(time).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  const label = (time) => new Date(time).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: to - from < 300_000 ? '2-digit' : undefined });
   if (times.length > 1) {
     svg.append(s('text', { class: 'scale', x: LEFT, y: HEIGHT - 5 }, label(from)));
     svg.append(s('text', { class: 'scale', x: WIDTH - 8, y: HEIGHT - 5, 'text-anchor': 'end' }, label(to)));

@@ -1,6 +1,7 @@
 //! The operator's side: commands, metrics, logs, restarts, upgrades and the end of the process.
 
 mod admin;
+mod admin_access;
 mod call_command;
 mod check;
 mod command_line;

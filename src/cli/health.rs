@@ -1,0 +1,139 @@
+//! `health`: asks a running gateway for one of its probes. For health checks of containers, whose
+//! images have no other HTTP client.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::ValueEnum;
+use http::{Request, Uri};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use super::{ConfigArgument, failed, load_for_stdio, print_line};
+use crate::config::Settings;
+use crate::telemetry::log::{EscapeStyle, visible};
+use crate::tls::install_provider;
+use crate::transport::{
+    AddressPolicy, ClientLimits, HttpClient, TargetSettings, TransportError, Upstream, client_config,
+};
+
+/// The longest time for the answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum size of the answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// A probe of the gateway.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Probe {
+    /// It is ready for requests.
+    Ready,
+    /// It has been ready once.
+    Started,
+    /// Its process answers.
+    Live,
+}
+
+impl Probe {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Ready => "/readyz",
+            Self::Started => "/startupz",
+            Self::Live => "/livez",
+        }
+    }
+}
+
+/// Asks at the URL, or at the listener of the configuration. The exit code is 0 if the probe
+/// succeeds.
+pub(super) fn run(url: Option<String>, config: &ConfigArgument, probe: Probe) -> ExitCode {
+    let url = match url {
+        Some(url) => url,
+        None => match config.find() {
+            Ok(found) => match load_for_stdio(&found.path) {
+                Ok(settings) => match probe_url(&settings, probe) {
+                    Ok(url) => url,
+                    Err(problem) => return failed(problem),
+                },
+                Err(code) => return code,
+            },
+            Err(problem) => return failed(&problem),
+        },
+    };
+    install_provider();
+    let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
+        return failed("cannot start a runtime");
+    };
+    match runtime.block_on(async { timeout(ANSWER_TIMEOUT, ask(&url)).await }) {
+        Ok(Ok(answer)) => {
+            print_line(&visible(answer.body.trim_end(), EscapeStyle::Text));
+            if answer.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Ok(Err(problem)) => failed(&format!("{url}: {problem}")),
+        Err(_) => failed(&format!("{url}: no answer within {} s", ANSWER_TIMEOUT.as_secs())),
+    }
+}
+
+/// Returns the URL of a probe at the listener of the configuration.
+fn probe_url(settings: &Settings, probe: Probe) -> Result<String, &'static str> {
+    let address = match (&settings.health, &settings.admin) {
+        (Some(health), _) => health.address,
+        (None, Some(admin)) if admin.tls.is_none() => admin.address,
+        (None, Some(_)) => return Err("the admin listener has TLS: configure health, or give --url"),
+        (None, None) => {
+            return Err("the configuration has neither health nor admin (add one, or give --url)");
+        }
+    };
+    Ok(format!("http://{}{}", reachable(address), probe.path()))
+}
+
+/// Returns the address at which this machine reaches a listener.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+struct ProbeAnswer {
+    is_good: bool,
+    body: String,
+}
+
+async fn ask(url: &str) -> Result<ProbeAnswer, String> {
+    let uri: Uri = url.parse().map_err(|_| "is not a URL".to_owned())?;
+    let path = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
+    let mut settings = TargetSettings::new(uri, AddressPolicy::Trusted);
+    if settings.uri.scheme_str() == Some("https") {
+        settings.tls = Some(Arc::new(client_config(None, None).map_err(|problem| problem.to_string())?));
+    }
+    let told = |error: TransportError| error.to_string();
+    let target = Upstream::new(settings).map_err(told)?;
+    let mut request = Request::new(Bytes::new());
+    *request.uri_mut() = path;
+    let mut response = HttpClient::new(ClientLimits::default()).send(&target, request).await.map_err(told)?;
+    let is_good = response.status().is_success();
+    let body = response.collect(MAX_ANSWER_BYTES).await.map_err(told)?;
+    Ok(ProbeAnswer { is_good, body: String::from_utf8_lossy(&body).into_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Admin, HealthListener};
+
+    #[test]
+    fn probe_asks_health_before_admin() {
+        let mut settings = Settings::new(Vec::new());
+        assert!(probe_url(&settings, Probe::Ready).is_err());
+        settings.admin = Some(Admin::new("0.0.0.0:9090".parse().unwrap()));
+        assert_eq!(probe_url(&settings, Probe::Live).unwrap(), "http://127.0.0.1:9090/livez");
+        let address = "[::]:9091".parse().unwrap();
+        settings.health = Some(HealthListener { address, ..HealthListener::default() });
+        assert_eq!(probe_url(&settings, Probe::Ready).unwrap(), "http://[::1]:9091/readyz");
+    }
+}
