@@ -29,7 +29,7 @@ use crate::support::{Authority, free_port};
 const BINARY: &str = env!("CARGO_BIN_EXE_mcp-a2a-gateway");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Ports that the pages name; each page gets others.
-const PORTS: [u16; 10] = [8080, 8081, 8088, 8443, 8444, 9090, 9997, 9998, 9999, 3000];
+const PORTS: [u16; 11] = [8080, 8081, 8088, 8443, 8444, 9090, 9091, 9997, 9998, 9999, 3000];
 /// Folders that the pages name, and their names in the folder of a page.
 const FOLDERS: [(&str, &str); 4] = [
     ("/etc/gateway", "etc"),
