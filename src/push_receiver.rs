@@ -24,16 +24,8 @@ use crate::tasks::{EntryKey, TaskEntry, Tasks};
 use crate::telemetry::label::Push;
 use crate::telemetry::metrics::Metrics;
 
-/// Returns followers that register for pushes at agents, if that is enabled.
-pub(crate) fn register_pushes(followers: TaskFollower, settings: &Settings, sealer: &Sealer) -> TaskFollower {
-    match address(settings, sealer) {
-        Some(address) => followers.with_pushes(address),
-        None => followers,
-    }
-}
-
-/// Returns the function that makes push URLs for agents.
-fn address(settings: &Settings, sealer: &Sealer) -> Option<PushAddressFn> {
+/// Returns the function that makes push URLs for agents, if pushes are enabled.
+pub(crate) fn push_address(settings: &Settings, sealer: &Sealer) -> Option<PushAddressFn> {
     let base = settings.public_url.as_deref().filter(|_| settings.push.enabled)?;
     let base = format!("{}{PUSH}", base.trim_end_matches('/'));
     let pushing: HashSet<String> =

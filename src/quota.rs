@@ -68,11 +68,17 @@ impl From<NoRoomError> for AgentFailure {
 pub struct ByteQuota {
     max_bytes: usize,
     max_caller_bytes: usize,
+    usage: Arc<ByteUsage>,
+    metrics: Arc<Metrics>,
+}
+
+/// The bytes in use.
+#[derive(Default)]
+struct ByteUsage {
     used: AtomicUsize,
     /// Owners that hold bytes now.
     accounts: [Mutex<HashMap<QuotaOwner, Arc<ByteAccount>>>; SHARDS],
     hasher: RandomState,
-    metrics: Arc<Metrics>,
 }
 
 /// The bytes of one caller.
@@ -83,20 +89,20 @@ impl ByteQuota {
     /// Returns a quota of `max_bytes`, of which no caller gets more than `max_caller_bytes`.
     #[must_use]
     pub fn new(max_bytes: usize, max_caller_bytes: usize, metrics: Arc<Metrics>) -> Self {
-        Self {
-            max_bytes,
-            max_caller_bytes,
-            used: AtomicUsize::new(0),
-            accounts: Default::default(),
-            hasher: RandomState::new(),
-            metrics,
-        }
+        Self { max_bytes, max_caller_bytes, usage: Arc::default(), metrics }
+    }
+
+    /// Returns a quota with other limits that counts the same bytes.
+    #[must_use]
+    pub(crate) fn renewed(&self, max_bytes: usize, max_caller_bytes: usize) -> Self {
+        let (usage, metrics) = (self.usage.clone(), self.metrics.clone());
+        Self { max_bytes, max_caller_bytes, usage, metrics }
     }
 
     /// Returns the number of bytes that are counted now.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.usage.used.load(Ordering::Relaxed)
     }
 
     /// Returns a permit for a buffer of this caller, or of none. It counts nothing yet.
@@ -109,7 +115,7 @@ impl ByteQuota {
         if account.is_some_and(|account| !add(&account.0, bytes, self.max_caller_bytes)) {
             return Err(self.refused(NoRoomError::OfCaller));
         }
-        if !add(&self.used, bytes, self.max_bytes) {
+        if !add(&self.usage.used, bytes, self.max_bytes) {
             if let Some(account) = account {
                 account.0.fetch_sub(bytes, Ordering::Relaxed);
             }
@@ -141,8 +147,9 @@ impl ByteQuota {
     }
 
     fn shard(&self, owner: &QuotaOwner) -> Option<MutexGuard<'_, HashMap<QuotaOwner, Arc<ByteAccount>>>> {
-        let at = usize::try_from(self.hasher.hash_one(owner) % SHARDS as u64).ok()?;
-        Some(lock(self.accounts.get(at)?))
+        let usage = &self.usage;
+        let at = usize::try_from(usage.hasher.hash_one(owner) % SHARDS as u64).ok()?;
+        Some(lock(usage.accounts.get(at)?))
     }
 }
 
@@ -221,7 +228,7 @@ impl BytePermit {
             return;
         }
         self.counted -= bytes;
-        self.quota.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.quota.usage.used.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(account) = &self.account {
             account.0.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -274,7 +281,7 @@ mod tests {
     }
 
     fn held(quota: &ByteQuota) -> usize {
-        quota.accounts.iter().map(|shard| shard.lock().unwrap().len()).sum()
+        quota.usage.accounts.iter().map(|shard| shard.lock().unwrap().len()).sum()
     }
 
     #[test]

@@ -181,10 +181,13 @@ impl TypedBody {
 }
 
 impl A2aServer {
-    pub(crate) fn new(settings: &Settings, parts: A2aDependencies) -> Self {
-        let ids = Arc::new(IdRegistry::new(settings, parts.sealer.clone()));
+    /// Creates the server, with the ids that the server `before` knows.
+    pub(crate) fn new(settings: &Settings, parts: A2aDependencies, before: Option<&Self>) -> Self {
+        let new = || Arc::new(IdRegistry::new(settings, parts.sealer.clone()));
+        let ids = before.map_or_else(new, |before| before.ids.clone());
+        let forwards = before.map(|before| &before.forwarder);
         Self {
-            forwarder: WebhookForwarder::new(settings, ids.clone(), &parts),
+            forwarder: WebhookForwarder::new(settings, ids.clone(), &parts, forwards),
             webhooks: Webhooks::new(settings, parts.sealer),
             settings: A2aSettings::new(settings),
             ids,

@@ -85,7 +85,14 @@ struct ForwardedPush {
 }
 
 impl WebhookForwarder {
-    pub(super) fn new(settings: &Settings, ids: Arc<IdRegistry>, parts: &A2aDependencies) -> Self {
+    /// Creates the forwarder, which shares the limit of forwards with the one `before`.
+    pub(super) fn new(
+        settings: &Settings,
+        ids: Arc<IdRegistry>,
+        parts: &A2aDependencies,
+        before: Option<&Self>,
+    ) -> Self {
+        let room = || Arc::new(Semaphore::new(MAX_CONCURRENT_FORWARDS));
         Self {
             ids,
             limits: parts.limits.clone(),
@@ -93,7 +100,7 @@ impl WebhookForwarder {
             body: parts.body.clone(),
             metrics: parts.metrics.clone(),
             policy: settings.outbound.webhooks.clone(),
-            room: Arc::new(Semaphore::new(MAX_CONCURRENT_FORWARDS)),
+            room: before.map_or_else(room, |before| before.room.clone()),
             tls: OnceLock::new(),
         }
     }

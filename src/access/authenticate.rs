@@ -21,27 +21,32 @@ use crate::telemetry::access_log;
 /// Authenticates the callers of requests, within a limit on failures.
 pub(crate) struct RequestAuthenticator {
     authenticator: Authenticator,
-    failures: FailureLimiter,
+    failures: Arc<FailureLimiter>,
     metadata: Arc<OAuthMetadata>,
 }
 
 impl RequestAuthenticator {
     pub(crate) fn new(
         authenticator: Authenticator,
-        failures: FailureLimiter,
+        failures: Arc<FailureLimiter>,
         metadata: Arc<OAuthMetadata>,
     ) -> Self {
         Self { authenticator, failures, metadata }
     }
 
+    /// Returns the verification of credentials.
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.authenticator
+    }
+
+    /// Returns the failures of each address.
+    pub(crate) fn failures(&self) -> &Arc<FailureLimiter> {
+        &self.failures
+    }
+
     /// Returns the header with the API key, if there are keys.
     pub(crate) fn key_header(&self) -> Option<&HeaderName> {
         self.authenticator.key_header()
-    }
-
-    /// Fetches the keys of token issuers when they are due. Runs until it is dropped.
-    pub(crate) async fn keep_fresh(&self) {
-        self.authenticator.keep_fresh().await;
     }
 
     /// Removes the failures that are long ago.

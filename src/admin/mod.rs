@@ -35,8 +35,10 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use crate::auth::{ClientTlsInfo, network};
-use crate::config::{Admin, HealthListener, Settings};
-use crate::gateway::{Gateway, OverviewReport, ReadyReport, WaitedAgent};
+use crate::config::{Admin, HealthListener, Problem, Settings};
+use crate::gateway::{
+    Gateway, OverviewReport, ReadyReport, ReloadCause, ReloadError, ReloadReport, Reloader, WaitedAgent,
+};
 use crate::http_edge::check_host;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::recent;
@@ -99,6 +101,7 @@ enum Action {
     Audit,
     /// Writes its answer itself, as a stream.
     Call,
+    Reload,
 }
 
 /// Every route. Besides a row, a new route has an [`Action`] and its arm in [`AdminPages::act`].
@@ -126,6 +129,7 @@ const ROUTES: &[AdminRoute] = &[
     get("/api/session", Access::Open, Action::SessionState),
     route(Method::POST, "/api/session", Access::Open, Action::SignIn),
     route(Method::DELETE, "/api/session", Access::Open, Action::SignOut),
+    route(Method::POST, "/reload", Access::Operator, Action::Reload),
 ];
 
 const fn get(path: &'static str, access: Access, action: Action) -> AdminRoute {
@@ -272,6 +276,8 @@ pub(crate) struct AdminApp {
 /// The routes of a listener.
 struct AdminPages {
     gateway: Gateway,
+    /// `None`: the configuration cannot be read again.
+    reloader: Option<Arc<Reloader>>,
     hosts: Vec<String>,
     /// Addresses of the listeners for clients.
     listeners: Vec<SocketAddr>,
@@ -282,12 +288,20 @@ struct AdminPages {
 }
 
 impl AdminApp {
-    /// Returns the application of the admin listener of a gateway with these settings.
-    pub(crate) fn new(gateway: &Gateway, admin: &Admin, settings: &Settings) -> Self {
+    /// Returns the application of the admin listener of a gateway with these settings. The
+    /// configuration is reloaded by `reloader`, if it can be.
+    pub(crate) fn new(
+        gateway: &Gateway,
+        admin: &Admin,
+        settings: &Settings,
+        reloader: Option<Arc<Reloader>>,
+    ) -> Self {
         if admin.has_authentication() {
             recent::keep_audit();
         }
-        Self::with(gateway, admin, settings, ServedRoutes::All)
+        let mut app = Self::with(gateway, admin, settings, ServedRoutes::All);
+        app.pages.reloader = reloader;
+        app
     }
 
     /// Returns the application of the health listener of such a gateway.
@@ -305,6 +319,7 @@ impl AdminApp {
             AdminTimeouts { header: limits.header_read, body: limits.body_read, write: limits.write_stall };
         let pages = AdminPages {
             gateway: gateway.clone(),
+            reloader: None,
             hosts: admin.allowed_hosts.clone(),
             listeners: settings.listeners.iter().map(|listener| listener.address).collect(),
             accepts: AtomicBool::new(false),
@@ -507,7 +522,33 @@ impl AdminPages {
                 response.headers.push((SET_COOKIE, cookie));
                 response
             }
+            Action::Reload => self.reload().await?,
         })
+    }
+
+    /// Reloads the configuration, and reports the outcome: 422 if it is rejected.
+    async fn reload(&self) -> Result<AdminResponse, AdminError> {
+        let Some(reloader) = &self.reloader else {
+            return Err(AdminError::new(StatusCode::CONFLICT, "this process has no configuration file"));
+        };
+        match reloader.reload(ReloadCause::Request).await {
+            Ok(report) => {
+                let outcome = if report.is_applied() { "applied" } else { "unchanged" };
+                Ok(AdminResponse::json(StatusCode::OK, &ReloadBody { outcome, report }))
+            }
+            Err(ReloadError::Rejected(problems)) => {
+                let problem =
+                    |one: &Problem| json!({ "line": one.line, "at": one.at, "problem": one.problem });
+                let problems: Vec<_> = problems.iter().map(problem).collect();
+                let body = json!({ "outcome": "rejected", "problems": problems });
+                Ok(AdminResponse::json(StatusCode::UNPROCESSABLE_ENTITY, &body))
+            }
+            Err(ReloadError::Busy) => {
+                let busy = "too many reloads wait for their turn";
+                Err(AdminError::new(StatusCode::SERVICE_UNAVAILABLE, busy)
+                    .with(RETRY_AFTER, HeaderValue::from_static("1")))
+            }
+        }
     }
 
     fn overview(&self) -> OverviewBody {
@@ -553,6 +594,14 @@ impl AdminPages {
         self.accepts.store(true, Ordering::Release);
         true
     }
+}
+
+/// The answer of `/reload`.
+#[derive(Serialize)]
+struct ReloadBody {
+    outcome: &'static str,
+    #[serde(flatten)]
+    report: ReloadReport,
 }
 
 /// The answer of `/readyz`.

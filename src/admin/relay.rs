@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::AdminError;
-use crate::config::{ListenerTls, Require, Settings};
+use crate::config::{ListenerTls, Settings};
 use crate::gateway::Gateway;
 use crate::http_edge::{LocalConnection, LocalPeer, LocalRequest, MessageOutput};
 use crate::jsonrpc::recover_id;
@@ -44,7 +44,8 @@ pub(super) struct McpRelay {
 
 struct RelayTarget {
     address: SocketAddr,
-    require: Require,
+    /// The place of the listener in the settings.
+    place: usize,
 }
 
 /// A call of the page.
@@ -65,10 +66,9 @@ impl McpRelay {
         let mut usable = settings
             .listeners
             .iter()
-            .filter(|listener| listener.serve.mcp && listener.tls.as_ref().is_none_or(is_usable));
-        let target = usable
-            .next()
-            .map(|listener| RelayTarget { address: listener.address, require: listener.require.clone() });
+            .enumerate()
+            .filter(|(_, listener)| listener.serve.mcp && listener.tls.as_ref().is_none_or(is_usable));
+        let target = usable.next().map(|(place, listener)| RelayTarget { address: listener.address, place });
         Self { target, room: Semaphore::new(MAX_RELAYS) }
     }
 
@@ -100,7 +100,7 @@ impl McpRelay {
         let mut connection = LocalConnection::new(message, Arc::new(MessageOutput::new(into)));
         let cancellation = connection.cancellation();
         // Drops the connection at its end, and the pipe with it.
-        let serving = async move { gateway.handle_relayed(&mut connection, &target.require).await };
+        let serving = async move { gateway.handle_relayed(&mut connection, target.place).await };
         if write_head(http).await.is_none() {
             return Ok(());
         }

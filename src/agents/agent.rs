@@ -60,7 +60,9 @@ impl Agent {
         client: HttpClient,
         outbound: Arc<AllowList>,
         metrics: Arc<AgentMetrics>,
+        before: Option<&Self>,
     ) -> Result<Self, CardFetchError> {
+        let same_card = before.filter(|before| before.settings.card == settings.card);
         let credentials =
             Credentials::new(&settings, client, metrics.clone()).map_err(CardFetchError::Setting)?;
         let signers = settings.signature.as_ref().map(CardKeys::new).transpose()?.map(Arc::new);
@@ -72,11 +74,12 @@ impl Agent {
             signers,
             card_target: ArcSwapOption::empty(),
             credentials: Arc::new(credentials),
-            latest: Arc::default(),
+            // Calls that run with the settings before continue with the new ones, as after a new card.
+            latest: same_card.map(|before| before.latest.clone()).unwrap_or_default(),
             problem: Mutex::default(),
             looks: AtomicU64::new(0),
             seen_ms: AtomicU64::new(0),
-            versions: AtomicU64::new(0),
+            versions: AtomicU64::new(before.map_or(0, |before| before.version() + 1)),
             configured,
             endpoints: Mutex::default(),
             metrics,
@@ -365,6 +368,30 @@ impl Agent {
         known.all_endpoints().for_each(|endpoints| endpoints.take_office());
         self.latest.changed.send_replace(());
         self.versions.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns true if it has these settings.
+    pub(super) fn has_settings(&self, settings: &config::Agent, outbound: &AllowList) -> bool {
+        self.settings == *settings && *self.outbound == *outbound
+    }
+
+    /// Takes the findings about an agent over that had other settings: its card as it is resolved
+    /// now, `None` if it must not be used with these settings.
+    pub(super) fn succeed(&self, before: &Self, known: Option<ResolvedAgent>) {
+        self.set_problem(before.problem());
+        self.seen(before.last_seen().unwrap_or_default());
+        self.looks.store(before.looks.load(Ordering::Acquire), Ordering::Release);
+        match known {
+            Some(known) => self.learn(known),
+            None => self.forget(),
+        }
+    }
+
+    /// Ends the state of an agent that is not in the configuration any more. Running calls continue.
+    pub(super) fn retire(&self) {
+        if let Some(known) = self.known() {
+            known.all_endpoints().for_each(|endpoints| endpoints.retire());
+        }
     }
 
     /// Forgets its card: it must not be used any more.

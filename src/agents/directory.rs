@@ -9,7 +9,7 @@
 //! open breaker back, but on probation (see `breaker`).
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
 use crate::backoff::{Backoff, with_jitter};
 use crate::config::{self, CardSource, Settings};
 use crate::fault::AgentFailure;
+use crate::sync::lock;
 use crate::telemetry::label::Refresh;
 use crate::telemetry::metrics::{Metrics, OutboundMetrics};
 use crate::transport::HttpClient;
@@ -53,13 +54,19 @@ pub struct Directory {
     /// The names of the headers that are forwarded to any agent.
     forwards: Vec<HeaderName>,
     on_behalf: bool,
+    upkeep: Arc<AgentUpkeep>,
+}
+
+/// Keeps agents current: their cards, credentials and health. Every directory of a process shares
+/// it, so that the loops of an agent continue when the configuration of other agents changes.
+pub(crate) struct AgentUpkeep {
     changed: watch::Sender<u64>,
-    pub(super) client: HttpClient,
+    client: HttpClient,
     /// Counts addresses on cards that are not called.
-    pub(super) refusals: OutboundMetrics,
-    pub(super) cards: config::Cards,
+    refusals: OutboundMetrics,
+    cards: Mutex<config::Cards>,
     /// The store of cards, if there is one.
-    pub(super) kept: Option<Arc<KeptCards>>,
+    kept: Option<Arc<KeptCards>>,
 }
 
 impl Directory {
@@ -74,22 +81,66 @@ impl Directory {
         metrics: &Arc<Metrics>,
     ) -> Result<Self, CardFetchError> {
         client.count_refusals(metrics.outbound.clone());
+        let upkeep = AgentUpkeep {
+            changed: watch::Sender::new(0),
+            client,
+            refusals: metrics.outbound.clone(),
+            cards: Mutex::new(settings.cards),
+            kept: settings.tasks.data_dir.as_deref().map(KeptCards::new).map(Arc::new),
+        };
+        Self::with(settings, metrics, Arc::new(upkeep), None)
+    }
+
+    /// Creates the directory of changed settings. Agents with the same settings stay, with their
+    /// whole state; each other one begins without a card (see [`Agent::succeed`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Directory::new`]; this directory has not changed then.
+    pub(crate) fn renewed(
+        &self,
+        settings: &Settings,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, CardFetchError> {
+        Self::with(settings, metrics, self.upkeep.clone(), Some(self))
+    }
+
+    fn with(
+        settings: &Settings,
+        metrics: &Arc<Metrics>,
+        upkeep: Arc<AgentUpkeep>,
+        before: Option<&Self>,
+    ) -> Result<Self, CardFetchError> {
         let outbound = Arc::new(settings.outbound.allow.clone());
         let mut agents = Vec::with_capacity(settings.agents.len());
         for agent in &settings.agents {
             let name = agent.name.clone();
-            let agent = Agent::new(agent.clone(), client.clone(), outbound.clone(), metrics.agent(&name))
-                .map_err(|problem| CardFetchError::Setting(format!("agents.{name}: {problem}")))?;
+            let same = before.and_then(|before| before.find(&name));
+            if let Some(same) = same.filter(|known| known.has_settings(agent, &outbound)) {
+                agents.push(same.clone());
+                continue;
+            }
+            let client = upkeep.client.clone();
+            let agent = Agent::new(
+                agent.clone(),
+                client,
+                outbound.clone(),
+                metrics.agent(&name),
+                same.map(|same| &**same),
+            )
+            .map_err(|problem| CardFetchError::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
         }
         let places =
             agents.iter().enumerate().map(|(place, agent)| (agent.settings.name.clone(), place)).collect();
         let forwards = agents.iter().flat_map(|agent| agent.forwards.iter().cloned()).collect();
         let on_behalf = agents.iter().any(|agent| agent.uses_caller_token());
-        let (changed, cards) = (watch::Sender::new(0), settings.cards);
-        let refusals = metrics.outbound.clone();
-        let kept = settings.tasks.data_dir.as_deref().map(KeptCards::new).map(Arc::new);
-        Ok(Self { agents, places, forwards, on_behalf, changed, client, refusals, cards, kept })
+        Ok(Self { agents, places, forwards, on_behalf, upkeep })
+    }
+
+    /// Returns the upkeep of the agents.
+    pub(crate) fn upkeep(&self) -> &Arc<AgentUpkeep> {
+        &self.upkeep
     }
 
     /// Returns the parts of a client's request that are forwarded to agents; `None` if nothing is
@@ -124,15 +175,53 @@ impl Directory {
 
     /// Subscribes to card fetches; [`Agent::version`] shows if the card changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+        self.upkeep.changed.subscribe()
+    }
+
+    /// Begins or ends caching cards: the folder has one owner. Cards that are known by then are
+    /// cached, and those of agents that are not in the configuration any more are dropped. Blocks
+    /// on the disk.
+    pub(crate) fn own_cards(&self, is_own: bool) {
+        let Some(kept) = &self.upkeep.kept else { return };
+        kept.own(is_own);
+        if !is_own {
+            return;
+        }
+        if let Err(error) = kept.retain(|agent| self.find(agent).is_some()) {
+            warn!(%error, "failed to remove cached cards of unknown agents");
+        }
+        for agent in self.agents() {
+            if let Some(known) = agent.known() {
+                write(kept, agent, known.card.raw.get());
+            }
+        }
+    }
+
+    /// Refreshes once, for the `agents` command.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which there is no usable card.
+    pub async fn refresh_once(&self, agent: &Arc<Agent>) -> Result<(), CardFetchError> {
+        self.upkeep.renew(agent, &mut CardCacheState::default()).await.map(|_| ())
+    }
+
+    /// Checks each configured endpoint once, for the `agents` command; returns which are available.
+    pub async fn check_once(&self, agent: &Agent) -> Vec<(String, bool)> {
+        self.upkeep.check_once(agent).await
+    }
+}
+
+impl AgentUpkeep {
+    /// Replaces the times between the refreshes of cards.
+    pub(crate) fn set_cards(&self, cards: config::Cards) {
+        *lock(&self.cards) = cards;
     }
 
     pub(super) fn notify_changed(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
-}
 
-impl Directory {
     /// Refreshes the credentials of one agent, without end: reads changed files again, renews a
     /// token in use before it ends; and reloads the keys that sign its card.
     pub(crate) async fn keep_credentials(&self, agent: &Arc<Agent>) {
@@ -204,7 +293,7 @@ struct CardCacheState {
     failures: u32,
 }
 
-impl Directory {
+impl AgentUpkeep {
     /// Refreshes the card of one agent, without end.
     pub(crate) async fn run_refresh(&self, agent: &Arc<Agent>) {
         let mut memory = CardCacheState::default();
@@ -235,6 +324,48 @@ impl Directory {
                 self.reverify(agent, &mut memory);
             }
         }
+    }
+
+    /// Passes the card of an agent to its successor, which has the same name and other settings. The
+    /// card is verified as if it were fetched now. Returns false if the successor has to fetch its
+    /// own. The loops of the agent before must have ended.
+    pub(crate) fn succeed(&self, agent: &Agent, before: &Agent) -> bool {
+        let known = before.known().filter(|_| before.settings.card == agent.settings.card);
+        let known = known.and_then(|known| {
+            let from = match &agent.settings.card {
+                CardSource::Url(url) => Some(url.parse::<Uri>().ok()?),
+                CardSource::File(_) => None,
+            };
+            let card = AgentCard::parse(known.card.raw.get().as_bytes()).ok()?;
+            let pin = match card.interface(agent.pin()) {
+                Err(CardError::Ambiguous { .. }) => Some(known.interface.dialect),
+                _ => agent.pin(),
+            };
+            let card = verified(agent, card).and_then(|card| agent.apply_card(card, from.as_ref(), pin));
+            card.inspect_err(|error| {
+                warn!(agent = agent.settings.name, %error, "agent card cannot be used with the new settings");
+            })
+            .ok()
+        });
+        if let Some(known) = &known {
+            // Applies the positions of API keys on the card; problems are logged for the next card.
+            drop(agent.credential_problems(&known.card));
+        }
+        let is_known = known.is_some();
+        if before.settings.card == agent.settings.card {
+            agent.succeed(before, known);
+        } else {
+            before.retire();
+        }
+        self.notify_changed();
+        is_known
+    }
+
+    /// Ends the state of an agent that is not in the configuration any more.
+    pub(crate) fn retire(&self, agent: &Agent) {
+        agent.retire();
+        agent.metrics.forget();
+        self.notify_changed();
     }
 
     /// Uses the cached card until the agent sends its own. It is verified as if it were fetched
@@ -274,25 +405,6 @@ impl Directory {
         }
     }
 
-    /// Begins or ends caching cards: the folder has one owner. Cards that are known by then are
-    /// cached, and those of agents that are not in the configuration any more are dropped. Blocks
-    /// on the disk.
-    pub(crate) fn own_cards(&self, is_own: bool) {
-        let Some(kept) = &self.kept else { return };
-        kept.own(is_own);
-        if !is_own {
-            return;
-        }
-        if let Err(error) = kept.retain(|agent| self.find(agent).is_some()) {
-            warn!(%error, "failed to remove cached cards of unknown agents");
-        }
-        for agent in self.agents() {
-            if let Some(known) = agent.known() {
-                write(kept, agent, known.card.raw.get());
-            }
-        }
-    }
-
     /// Verifies the card in use with the new keys: one that they did not sign is not used any more.
     fn reverify(&self, agent: &Agent, memory: &mut CardCacheState) {
         let (Some(signers), Some(raw)) = (&agent.signers, memory.raw.take()) else { return };
@@ -305,15 +417,6 @@ impl Directory {
             agent.forget();
             self.notify_changed();
         }
-    }
-
-    /// Refreshes once, for the `agents` command.
-    ///
-    /// # Errors
-    ///
-    /// The reason for which there is no usable card.
-    pub async fn refresh_once(&self, agent: &Arc<Agent>) -> Result<(), CardFetchError> {
-        self.renew(agent, &mut CardCacheState::default()).await.map(|_| ())
     }
 
     async fn fetch_card(&self, agent: &Arc<Agent>, memory: &mut CardCacheState) -> CardRefreshOutcome {
@@ -443,13 +546,14 @@ impl Directory {
 
     /// Returns the time to the next refresh.
     fn pause(&self, look: CardRefreshOutcome, memory: &CardCacheState) -> Duration {
-        let (floor, ceiling) = (self.cards.min_refresh, self.cards.max_refresh.max(self.cards.min_refresh));
+        let cards = *lock(&self.cards);
+        let (floor, ceiling) = (cards.min_refresh, cards.max_refresh.max(cards.min_refresh));
         match look {
             CardRefreshOutcome::Changed(fresh) | CardRefreshOutcome::Same(fresh) => {
                 fresh.unwrap_or(floor).clamp(floor, ceiling)
             }
             CardRefreshOutcome::Failed => {
-                let retry = Backoff { base: self.cards.retry, max: floor.max(self.cards.retry) };
+                let retry = Backoff { base: cards.retry, max: floor.max(cards.retry) };
                 retry.pause(memory.failures.saturating_sub(1))
             }
         }
@@ -500,7 +604,7 @@ struct EndpointCheck<'a> {
     path: &'a PathAndQuery,
 }
 
-impl Directory {
+impl AgentUpkeep {
     /// Checks one endpoint of an agent, without end. Returns at once if no checks are configured.
     pub(crate) async fn run_health_checks(&self, agent: &Arc<Agent>, at: usize) {
         let Some(health) = &agent.settings.health else { return };
@@ -514,8 +618,8 @@ impl Directory {
         }
     }
 
-    /// Checks each configured endpoint once, for the `agents` command; returns which are available.
-    pub async fn check_once(&self, agent: &Agent) -> Vec<(String, bool)> {
+    /// Checks each configured endpoint once; returns which are available.
+    async fn check_once(&self, agent: &Agent) -> Vec<(String, bool)> {
         let Some(known) = agent.known().filter(|_| !agent.settings.endpoints.is_empty()) else {
             return Vec::new();
         };

@@ -25,6 +25,7 @@ mod stream;
 pub use agent::{Agent, DeclaredExtension, EndpointState};
 pub use call::start;
 pub use card_fetch::CardFetchError;
+pub(crate) use directory::AgentUpkeep;
 pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
 pub(crate) use files::AgentFile;

@@ -141,7 +141,7 @@ impl Directory {
         let known = agent.apply_card(card, None, None).unwrap();
         agent.learn(ResolvedAgent { script: Some(script.clone()), ..known });
         agent.looked();
-        self.notify_changed();
+        self.upkeep().notify_changed();
     }
 }
 

@@ -15,7 +15,7 @@ mod rules;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use governor::clock::{Clock, DefaultClock};
@@ -57,6 +57,7 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts failed attempts by address.
 pub(crate) struct FailureLimiter {
+    failures: usize,
     rate: Option<DefaultKeyedRateLimiter<IpAddr>>,
     refused_until: Mutex<HashMap<IpAddr, Instant>>,
     clock: DefaultClock,
@@ -64,17 +65,23 @@ pub(crate) struct FailureLimiter {
 
 impl FailureLimiter {
     /// Allows each address this many failures in a second; 0 is any number.
-    pub(crate) fn new(failures: usize) -> Self {
-        let failures = NonZeroU32::new(u32::try_from(failures).unwrap_or(u32::MAX));
+    pub(crate) fn new(limit: usize) -> Self {
+        let failures = NonZeroU32::new(u32::try_from(limit).unwrap_or(u32::MAX));
         let quota = |rate: NonZeroU32| {
             Quota::per_second(rate)
                 .allow_burst(rate.saturating_mul(NonZeroU32::MIN.saturating_add(BURST - 1)))
         };
         Self {
+            failures: limit,
             rate: failures.map(|rate| RateLimiter::keyed(quota(rate))),
             refused_until: Mutex::default(),
             clock: DefaultClock::default(),
         }
+    }
+
+    /// Returns this limiter if it allows as many failures, else a new one.
+    pub(crate) fn renewed(self: &Arc<Self>, failures: usize) -> Arc<Self> {
+        if self.failures == failures { self.clone() } else { Arc::new(Self::new(failures)) }
     }
 
     /// Checks that an attempt from an address may cost something.

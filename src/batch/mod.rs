@@ -13,7 +13,7 @@ mod start;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -205,13 +205,20 @@ struct BatchTicket {
     number: u64,
 }
 
-/// Runs the batches of all callers.
+/// Runs the batches of all callers, with the engine and the bounds of one configuration.
 pub(crate) struct BatchService {
     engine: Arc<CallEngine>,
     limits: BatchLimits,
+    all: Arc<AllBatches>,
+}
+
+/// The batches of all callers, whatever the configuration.
+struct AllBatches {
     owners: Mutex<HashMap<QuotaOwner, Arc<OwnerBatches>>>,
     bytes: AtomicUsize,
     cpu: CpuMeter,
+    /// The service of the present configuration, which runs the calls that wait.
+    current: Mutex<Weak<BatchService>>,
 }
 
 /// Returns the id of a batch as clients see it.
@@ -225,10 +232,23 @@ fn batch_number(id: &str) -> Option<u64> {
 }
 
 impl BatchService {
-    /// Creates the service without batches.
-    pub(crate) fn new(engine: Arc<CallEngine>, limits: BatchLimits) -> Self {
-        let (owners, bytes, cpu) = (Mutex::default(), AtomicUsize::new(0), CpuMeter::new());
-        Self { engine, limits, owners, bytes, cpu }
+    /// Creates the service, with the batches of the service `before`.
+    pub(crate) fn new(engine: Arc<CallEngine>, limits: BatchLimits, before: Option<&Self>) -> Self {
+        let none = || {
+            let (owners, bytes, cpu) = (Mutex::default(), AtomicUsize::new(0), CpuMeter::new());
+            Arc::new(AllBatches { owners, bytes, cpu, current: Mutex::default() })
+        };
+        Self { engine, limits, all: before.map_or_else(none, |before| before.all.clone()) }
+    }
+
+    /// Runs the calls that wait from now on, whichever service has accepted them.
+    pub(crate) fn take_over(self: &Arc<Self>) {
+        *lock(&self.all.current) = Arc::downgrade(self);
+    }
+
+    /// Returns the service of the present configuration.
+    fn current(self: &Arc<Self>) -> Arc<Self> {
+        lock(&self.all.current).upgrade().unwrap_or_else(|| self.clone())
     }
 
     fn bounds(&self) -> BatchSettings {
@@ -236,11 +256,11 @@ impl BatchService {
     }
 
     fn find(&self, owner: &QuotaOwner) -> Option<Arc<OwnerBatches>> {
-        lock(&self.owners).get(owner).cloned()
+        lock(&self.all.owners).get(owner).cloned()
     }
 
     fn owner(&self, owner: &QuotaOwner) -> Result<Arc<OwnerBatches>, BatchRefusal> {
-        let mut owners = lock(&self.owners);
+        let mut owners = lock(&self.all.owners);
         if let Some(known) = owners.get(owner) {
             return Ok(known.clone());
         }
@@ -313,7 +333,7 @@ impl BatchService {
         loop {
             let most = self.limits.max_bytes;
             let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= most);
-            if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+            if self.all.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
                 state.bytes += bytes;
                 return Ok(());
             }
@@ -326,7 +346,7 @@ impl BatchService {
     /// Removes the oldest finished batch of another owner that holds more than `bytes`: of the one
     /// that holds the most. Returns false if there is none. No lock of an owner may be held.
     fn evict_elsewhere(&self, own: &Arc<OwnerBatches>, bytes: usize) -> bool {
-        let mut others: Vec<(usize, Arc<OwnerBatches>)> = lock(&self.owners)
+        let mut others: Vec<(usize, Arc<OwnerBatches>)> = lock(&self.all.owners)
             .values()
             .filter(|other| !Arc::ptr_eq(other, own))
             .map(|other| (lock(&other.state).bytes, other.clone()))
@@ -344,7 +364,7 @@ impl BatchService {
 
     fn release(&self, state: &mut OwnerState, bytes: usize) {
         state.bytes -= bytes;
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Removes the oldest finished batch other than `keep`; returns false if there is none.
@@ -364,7 +384,7 @@ impl BatchService {
         loop {
             let pressure = self.is_under_pressure(owner);
             let Some((place, run)) = lock(&owner.state).next_run(pressure) else { return };
-            let (service, owner) = (self.clone(), owner.clone());
+            let (service, owner) = (self.current(), owner.clone());
             owner.notify();
             tokio::spawn(async move {
                 let engine = service.engine.clone();
@@ -376,7 +396,7 @@ impl BatchService {
                     CallOutcome::without_result(CallStatus::Failed, took, "the gateway ended this call")
                 });
                 service.complete(&owner, place, outcome);
-                service.dispatch(&owner);
+                service.current().dispatch(&owner);
             });
         }
     }
@@ -390,7 +410,7 @@ impl BatchService {
         }
         let [used, most] = [self.engine.limits.bytes().used(), self.limits.process_bytes];
         let memory = whole(used as u64) / whole(most.max(1) as u64);
-        memory > settings.memory_usage || self.cpu.usage() > settings.cpu_usage
+        memory > settings.memory_usage || self.all.cpu.usage() > settings.cpu_usage
     }
 
     /// Records the end of a call.
@@ -430,7 +450,7 @@ impl BatchService {
 
     /// Removes finished batches that are older than the operator keeps them, and idle owners.
     pub(crate) fn sweep(&self) {
-        let owners: Vec<Arc<OwnerBatches>> = lock(&self.owners).values().cloned().collect();
+        let owners: Vec<Arc<OwnerBatches>> = lock(&self.all.owners).values().cloned().collect();
         for owner in owners {
             let mut state = lock(&owner.state);
             let is_over =
@@ -443,7 +463,7 @@ impl BatchService {
                 }
             }
         }
-        lock(&self.owners).retain(|_, owner| {
+        lock(&self.all.owners).retain(|_, owner| {
             let is_used = Arc::strong_count(owner) > 1 || owner.changes.receiver_count() > 0;
             let state = lock(&owner.state);
             is_used || !state.batches.is_empty() || state.used.elapsed() < IDLE_OWNER_TIMEOUT

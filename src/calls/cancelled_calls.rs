@@ -53,7 +53,8 @@ struct Waiting {
 /// Cancelled calls of one gateway, ordered by the time at which they are due.
 pub(crate) struct CancelledCalls {
     followers: Arc<TaskFollower>,
-    grace: Duration,
+    /// In milliseconds.
+    grace: AtomicU64,
     waiting: Mutex<VecDeque<Waiting>>,
     added: Notify,
     /// Number of tasks that are being cancelled.
@@ -64,12 +65,24 @@ impl CancelledCalls {
     /// Creates an empty table. With a zero `grace` the table stays empty.
     pub(crate) fn new(followers: &Arc<TaskFollower>, grace: Duration) -> Arc<Self> {
         let (waiting, added, cancelling) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
-        Arc::new(Self { followers: followers.clone(), grace, waiting, added, cancelling })
+        let calls =
+            Self { followers: followers.clone(), grace: AtomicU64::new(0), waiting, added, cancelling };
+        calls.set_grace(grace);
+        Arc::new(calls)
+    }
+
+    /// Sets the grace of the calls that are cancelled from now on.
+    pub(crate) fn set_grace(&self, grace: Duration) {
+        self.grace.store(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace.load(Ordering::Relaxed))
     }
 
     /// Returns true if tasks of cancelled calls continue.
     pub(crate) fn is_on(&self) -> bool {
-        !self.grace.is_zero()
+        !self.grace().is_zero()
     }
 
     /// Returns the number of tasks that continue or are being cancelled.
@@ -89,7 +102,7 @@ impl CancelledCalls {
             let sessions: Vec<SessionKey> = waiting.iter().map(|one| one.call.session).collect();
             let oldest = surplus_at(&sessions, &call.session).and_then(|at| waiting.remove(at));
             if waiting.len() < MAX_CALLS {
-                waiting.push_back(Waiting { call, due: Instant::now() + self.grace });
+                waiting.push_back(Waiting { call, due: Instant::now() + self.grace() });
                 oldest.map(|oldest| oldest.call)
             } else {
                 Some(call)
@@ -236,8 +249,8 @@ impl Drop for EarlierCalls {
 
 type CallKey = ([u8; 16], String);
 
-/// Running calls of one gateway; each entry lasts no longer than its request.
-#[derive(Default)]
+/// Running calls of one gateway; each entry lasts no longer than its request. Clones share them.
+#[derive(Clone, Default)]
 pub(crate) struct InFlightCalls {
     calls: Arc<Mutex<HashMap<CallKey, Arc<Notify>>>>,
 }

@@ -159,7 +159,7 @@ pub(crate) struct CallEngine {
     pub(crate) sealer: Sealer,
     pub(crate) cancelled_calls: Arc<CancelledCalls>,
     pub(crate) running: InFlightCalls,
-    pub(crate) live: LiveCalls,
+    pub(crate) live: Arc<LiveCalls>,
     pub(crate) drain: Arc<DrainState>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) settings: CallSettings,

@@ -15,7 +15,7 @@ use crate::a2a::translate::Operation;
 use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::task_tools::TaskTool;
 use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
-use crate::config::{Pem, Problem, Problems, Settings, check_spiffe_id, is_spiffe_uri};
+use crate::config::{self, Pem, Problem, Problems, Settings, check_spiffe_id, is_spiffe_uri};
 use crate::gateway::Gateway;
 use crate::mcp::tasks::iso8601;
 use crate::tasks::data_dir;
@@ -118,7 +118,20 @@ fn told_in_json(findings: &CheckFindings) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
+/// Returns the function that reads a configuration for a reload, with every problem that `check`
+/// reports for it.
+pub(super) fn loader(path: &Path) -> impl Fn() -> Result<Settings, Vec<Problem>> + Send + Sync + 'static {
+    let path = path.to_owned();
+    move || {
+        let settings = config::load(&path).map_err(|problems| problems.list().to_vec())?;
+        let mut findings = judged(&settings, SystemTime::now());
+        findings.problems.append(&mut findings.of_manifests);
+        if findings.problems.is_empty() { Ok(settings) } else { Err(findings.problems) }
+    }
+}
+
+/// Returns the findings about settings. The gateway itself is created by the caller.
+fn judged(settings: &Settings, now: SystemTime) -> CheckFindings {
     let mut findings = dates(settings, now);
     if let Some(dir) = &settings.tasks.data_dir {
         let probed = data_dir::probe(dir).map_err(|problem| problem.to_string());
@@ -128,6 +141,11 @@ fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
         });
         findings.problems.extend(probed.err().map(|problem| about("tasks.data_dir", problem)));
     }
+    findings
+}
+
+fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
+    let mut findings = judged(settings, now);
     // Everything that is built from the settings at the start; nothing is started or written.
     tls::install_provider();
     let mut trial = settings.clone();
@@ -255,7 +273,7 @@ impl AccessQuery {
         let tool = self.tool.as_deref().map(|tool| (tool, tool));
         let wanted =
             Action { method, agent: self.agent.as_deref(), tool, resource: self.resource.as_deref() };
-        let verdict = judged(&rules, &caller, &wanted);
+        let verdict = evaluated(&rules, &caller, &wanted);
         if as_json {
             print_line(&written(&verdict).to_string());
         } else {
@@ -267,7 +285,7 @@ impl AccessQuery {
 
 /// Evaluates an action as the gateway does: a message that names no skill is one to the agent as a
 /// whole.
-fn judged<'r>(rules: &'r Rules, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'r> {
+fn evaluated<'r>(rules: &'r Rules, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'r> {
     let is_message = [Operation::Send, Operation::Stream].map(Operation::as_str).contains(&wanted.method);
     match (wanted.agent, wanted.tool) {
         (Some(agent), None) if is_message => rules.evaluate_any(caller, wanted.method, agent),

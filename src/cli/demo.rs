@@ -59,7 +59,7 @@ pub(super) fn run(port: Option<u16>, agent_port: Option<u16>) -> ExitCode {
     settings.log.level = "warn".to_owned();
     let admin = settings.admin.clone();
     start_log(&settings);
-    match prepare(settings, false) {
+    match prepare(settings, false, None) {
         Ok(ready) => {
             let gateway = ready.gateway.clone();
             std::thread::spawn(move || announce(&gateway, address, admin.map(|admin| admin.address), &card));

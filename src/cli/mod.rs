@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -33,7 +34,7 @@ use health::Probe;
 use crate::config::certificate::CertificateSummary;
 use crate::config::{self, Admin, CardSource, Listener, LogFormat, Problems, Settings, agents_at};
 use crate::gateway::{AgentSummary, AwaitedAgent, Gateway};
-use crate::server::prepare;
+use crate::server::{ReloadSource, prepare};
 use crate::stdio;
 use crate::telemetry::log;
 use crate::telemetry::log::{EscapeStyle, visible};
@@ -357,7 +358,8 @@ fn serve(path: &Path, upgrade: bool) -> ExitCode {
         .chain(settings.health.iter().map(|health| format!("health on http://{}", health.address)))
         .collect();
     let endpoints = endpoints(&settings);
-    match prepare(settings, upgrade) {
+    let source = ReloadSource { file: path.to_owned(), load: Arc::new(check::loader(path)) };
+    match prepare(settings, upgrade, Some(source)) {
         Ok(ready) => {
             lines.iter().for_each(|line| print_line(line));
             let (gateway, is_serving) = (ready.gateway.clone(), ready.is_serving.clone());

@@ -128,7 +128,7 @@ section! {
 }
 
 /// One A2A agent behind the gateway.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Agent {
     /// Its name: a lower-case letter or digit, then up to 31 lower-case letters, digits, `-` and `_`.
     pub name: String,
@@ -271,7 +271,7 @@ impl CardSource {
 
 section! {
     /// Trust in an agent, and the gateway's certificate for it.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq)]
     pub struct AgentTls {
         /// The only roots to trust. Without it: the system's.
         ca: Option<Pem> as CertificatePem [example "/etc/gateway/internal-ca.pem"],

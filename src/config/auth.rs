@@ -152,7 +152,7 @@ choice! {
 }
 
 /// Authentication of clients. Without any mechanism all of them are anonymous.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Auth {
     /// Fields of a client certificate that name the caller: the first of these that it has. Empty:
     /// certificates name no caller.
@@ -203,7 +203,7 @@ pub enum CertificateName {
 }
 
 /// API keys.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ApiKeys {
     /// The header that carries a key; with `authorization` it follows `Bearer`. Default: `x-api-key`.
     pub header: HeaderName,
@@ -212,7 +212,7 @@ pub struct ApiKeys {
 }
 
 /// The owner of API keys.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ApiKeyOwner {
     /// The name of the owner; it stays when the keys change.
     pub name: String,
@@ -221,7 +221,7 @@ pub struct ApiKeyOwner {
 }
 
 /// An issuer of bearer tokens, and the verification of its tokens.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TokenIssuer {
     /// The value of `iss`, which stands before the subject in the names of callers.
     pub issuer: String,
@@ -243,7 +243,7 @@ pub struct TokenIssuer {
 }
 
 /// Verification of tokens.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum TokenVerification {
     /// By their signature.
     Signature {

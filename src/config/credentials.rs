@@ -129,7 +129,7 @@ choice! {
 }
 
 /// Credentials of the gateway at one agent, besides headers and a client certificate.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentAuth {
     /// API keys.
     pub api_keys: Vec<ApiKey>,
@@ -138,7 +138,7 @@ pub struct AgentAuth {
 }
 
 /// One API key.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ApiKey {
     /// The key.
     pub value: ReloadableSecret,
@@ -157,7 +157,7 @@ pub enum ApiKeyPlace {
 }
 
 /// The value of `Authorization`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Authorization {
     /// HTTP Basic (RFC 7617).
     Basic {
@@ -173,7 +173,7 @@ pub enum Authorization {
 }
 
 /// Token requests of the gateway for an agent (RFC 6749).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OAuth2 {
     /// The token endpoint: `https`, or `http` on loopback.
     pub token_url: String,
@@ -194,7 +194,7 @@ pub struct OAuth2 {
 }
 
 /// Authentication of the gateway at a token endpoint.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ClientAuthMethod {
     /// The secret in `Authorization: Basic`.
     SecretBasic(ReloadableSecret),
@@ -237,7 +237,7 @@ pub enum AgentMethod {
 }
 
 /// One value for each method that can have its own.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PerMethod<T> {
     /// For a message with a single response.
     pub send: T,
@@ -284,7 +284,7 @@ impl<T> PerMethod<T> {
 
 /// Overrides for one method of an agent. Like the URL on a card, its own URL gets the agent's
 /// credentials only on the card's host, or on one that is allowed.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct MethodSettings {
     /// Its URL; `None`: the one on the card.
     pub endpoint: Option<String>,

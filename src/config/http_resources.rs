@@ -66,7 +66,7 @@ section! {
 }
 
 /// A JSON endpoint of an existing system.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct HttpResource {
     /// Its URI, or the template of its URIs.
     pub uri: String,

@@ -43,7 +43,7 @@ section! {
 }
 
 /// One address on which the gateway listens for clients.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Listener {
     /// The address; port 0 lets the system choose.
     pub address: SocketAddr,
@@ -142,7 +142,7 @@ fn services(written: Spanned<Vec<Spanned<ServiceName>>>, context: &mut ResolveCo
 section! {
     /// The operator's own listener: health, readiness, metrics, state, changes, and a page for
     /// people.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq)]
     pub struct Admin {
         /// IP address and port.
         address: SocketAddr as ListenAddress = "127.0.0.1:9090",
@@ -313,7 +313,7 @@ section! {
 }
 
 /// TLS of a listener.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ListenerTls {
     /// The certificates to present, chosen by the name that a client asks for. The first is for all
     /// other names. Not empty.
@@ -324,8 +324,24 @@ pub struct ListenerTls {
     pub client_auth: Option<ClientAuth>,
 }
 
+impl ListenerTls {
+    /// Returns true if the settings are the same, and name the same files.
+    pub(crate) fn has_same_files(&self, other: &Self) -> bool {
+        let pair = |pair: &ListenerCertificate| [pair.certificate.source(), pair.key.source()];
+        let pairs = |tls: &Self| tls.certificates.iter().map(pair).collect::<Vec<_>>();
+        let sources = |pems: &[Pem]| pems.iter().map(Pem::source).collect::<Vec<_>>();
+        let clients = |tls: &Self| {
+            tls.client_auth.as_ref().map(|clients| {
+                let ClientAuth { required, ca, crl, accept_expired_crl } = clients;
+                (*required, *accept_expired_crl, sources(ca), sources(crl))
+            })
+        };
+        self.profile == other.profile && pairs(self) == pairs(other) && clients(self) == clients(other)
+    }
+}
+
 /// A certificate of a listener.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ListenerCertificate {
     /// The certificate, followed by those that lead to its root. Its names are its subject
     /// alternative names.
@@ -350,7 +366,7 @@ choice! {
 }
 
 /// Verification of client certificates.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClientAuth {
     /// True if a client without a certificate is rejected. One with a bad certificate always is.
     pub required: bool,

@@ -117,7 +117,7 @@ section! {
 section! {
     /// Resources that clients read and subscribe to. The family `a2a` is always served. Each other
     /// family is served once its section is there, even if the section is empty (`{}`).
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, PartialEq)]
     pub struct Resources {
         /// Agents, tasks and streams: `a2a-agent://…` and `a2a://…`.
         a2a: FamilyPolicy,

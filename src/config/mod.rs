@@ -85,7 +85,7 @@ pub(crate) use resolve::read as read_file;
 pub use resolve::{Problem, Problems};
 pub use settings::Limits;
 pub use settings::Settings;
-pub use settings::{Log, LogFormat, Shutdown, Upgrade};
+pub use settings::{Log, LogFormat, Reload, Shutdown, Upgrade};
 pub(crate) use units::parse_duration;
 
 /// Largest configuration file, in bytes.

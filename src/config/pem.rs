@@ -31,7 +31,7 @@ use super::spanned::Location;
 const PEM_FILE: usize = 16 << 20;
 
 /// Certificates or a private key in PEM. Kept like a secret, as it may be one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Pem {
     path: Option<PathBuf>,
     text: Secret,
@@ -41,6 +41,12 @@ impl Pem {
     /// Returns a PEM text that is in no file.
     pub fn inline(text: impl Into<String>) -> Self {
         Self { path: None, text: Secret::new(text) }
+    }
+
+    /// Returns the file without its text; the text itself, if it is in no file.
+    pub(super) fn source(&self) -> Self {
+        let text = if self.path.is_some() { Secret::new("") } else { self.text.clone() };
+        Self { path: self.path.clone(), text }
     }
 
     /// Returns the text of a file; the path is kept so that the file can be read again when it

@@ -235,7 +235,7 @@ fn is_name_byte(each: u8) -> bool {
 }
 
 /// A prompt of the operator.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
     /// Its name.
     pub name: String,
@@ -252,7 +252,7 @@ pub struct Prompt {
 }
 
 /// One message of a prompt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PromptMessage {
     /// Its author.
     pub role: PromptRole,

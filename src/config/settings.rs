@@ -95,6 +95,8 @@ section! {
         shutdown: KeysOf<Shutdown> => Shutdown,
         /// The takeover by another process (`serve --upgrade`).
         upgrade: KeysOf<Upgrade> => Upgrade,
+        /// Changes of the configuration while the gateway runs.
+        reload: KeysOf<Reload> => Reload,
         /// Authentication of clients. Without it all of them are anonymous.
         auth: AuthKeys,
         /// Rules of authorization. Without a rule every caller may do everything.
@@ -103,7 +105,7 @@ section! {
 }
 
 /// All settings of one gateway.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The URL under which clients reach the gateway, without a slash at the end.
     pub public_url: Option<String>,
@@ -157,6 +159,10 @@ pub struct Settings {
     pub shutdown: Shutdown,
     /// The takeover by another process.
     pub upgrade: Upgrade,
+    /// Changes of the configuration while the gateway runs.
+    pub reload: Reload,
+    /// The files that the configuration was read from.
+    pub files: Vec<PathBuf>,
 }
 
 impl Settings {
@@ -190,6 +196,8 @@ impl Settings {
             log: Log::default(),
             shutdown: Shutdown::default(),
             upgrade: Upgrade::default(),
+            reload: Reload::default(),
+            files: Vec::new(),
         }
     }
 }
@@ -247,6 +255,7 @@ impl ConfigKeys {
             log: self.log(context),
             shutdown: self.shutdown(context),
             upgrade: self.upgrade(context),
+            reload: self.reload(context),
             ..Settings::new(agents)
         }
     }
@@ -461,6 +470,16 @@ section! {
         /// made if it does not exist. Each gateway of a user needs its own. Without it:
         /// `mcp-a2a-gateway-UID` in the temporary directory.
         directory: Option<PathBuf> [example "gateway-upgrade"],
+    }
+}
+
+section! {
+    /// Changes of the configuration while the gateway runs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Reload {
+        /// True if the configuration is applied when its file, or a file that it names, has
+        /// changed. SIGHUP and `POST /reload` on the admin listener apply it in any case.
+        watch: bool = false,
     }
 }
 

@@ -27,12 +27,18 @@ pub(crate) struct LiveCatalogue {
 
 impl LiveCatalogue {
     /// Creates the catalogue of the cards that are known already. `more` are built-in tools besides
-    /// the task tools and `find_agent`.
-    pub(crate) fn new(directory: Arc<Directory>, settings: &Mcp, more: Vec<BuiltinTool>) -> Self {
+    /// the task tools and `find_agent`; changes are sent to `changes`.
+    pub(crate) fn new(
+        directory: Arc<Directory>,
+        settings: &Mcp,
+        more: Vec<BuiltinTool>,
+        changes: watch::Sender<u64>,
+    ) -> Self {
         let mut builtin = builtin_tools(settings);
         builtin.extend(more);
+        let built = AtomicU64::new(directory.versions());
         let current = ArcSwap::from_pointee(build(&directory, &builtin));
-        Self { directory, builtin, current, built: AtomicU64::new(0), changes: watch::Sender::new(0) }
+        Self { directory, builtin, current, built, changes }
     }
 
     /// Returns the present catalogue, for a short use.
@@ -66,19 +72,27 @@ impl LiveCatalogue {
     /// Rebuilds the catalogue whenever a card has changed. Runs until it is dropped.
     pub(crate) async fn run(&self) {
         let mut fetched = self.directory.changes();
-        let mut versions = 0;
         loop {
-            let present = self.directory.versions();
-            if versions != present {
-                versions = present;
-                self.current.store(Arc::new(build(&self.directory, &self.builtin)));
-                self.built.store(present, Ordering::Release);
-                self.changes.send_modify(|count| *count += 1);
-            }
+            self.rebuild();
             if fetched.changed().await.is_err() {
                 return;
             }
         }
+    }
+
+    /// Rebuilds the catalogue if a card has changed since.
+    pub(crate) fn rebuild(&self) {
+        let present = self.directory.versions();
+        if self.built.load(Ordering::Acquire) != present {
+            self.current.store(Arc::new(build(&self.directory, &self.builtin)));
+            self.built.store(present, Ordering::Release);
+            self.notify_changed();
+        }
+    }
+
+    /// Notifies the receivers of changes.
+    pub(crate) fn notify_changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
     }
 }
 

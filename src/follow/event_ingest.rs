@@ -222,8 +222,8 @@ impl TaskFollower {
                         return Some(end.await.unwrap_or(Ok(())));
                     }
                 }
-                () = tokio::time::sleep(REFRESH_INTERVAL.min(self.bounds.lifetime)) => {
-                    let is_old = begun.elapsed() >= self.bounds.lifetime;
+                () = tokio::time::sleep(REFRESH_INTERVAL.min(self.lifetime())) => {
+                    let is_old = begun.elapsed() >= self.lifetime();
                     if entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now())) {
                         return None;
                     }

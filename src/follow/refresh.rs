@@ -16,6 +16,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
@@ -44,7 +45,7 @@ pub(super) struct PollScheduler {
     inside: Mutex<Queues>,
     added: Notify,
     /// The time between two polls of a task with push notifications.
-    calm: Duration,
+    calm: Mutex<Duration>,
 }
 
 #[derive(Default)]
@@ -84,7 +85,12 @@ impl Queues {
 impl PollScheduler {
     /// Returns empty queues. Tasks with push notifications are polled once in `calm`.
     pub(super) fn new(calm: Duration) -> Self {
-        Self { inside: Mutex::default(), added: Notify::new(), calm: calm.max(ROUND) }
+        Self { inside: Mutex::default(), added: Notify::new(), calm: Mutex::new(calm.max(ROUND)) }
+    }
+
+    /// Sets the time between two polls of a task with push notifications.
+    pub(super) fn set_calm(&self, calm: Duration) {
+        *lock(&self.calm) = calm.max(ROUND);
     }
 
     fn inside(&self) -> MutexGuard<'_, Queues> {
@@ -100,9 +106,10 @@ impl PollScheduler {
     pub(super) fn add(&self, entry: &Arc<TaskEntry>, known: Arc<ResolvedAgent>) {
         let number = Arc::as_ptr(entry).addr();
         let is_pushed = entry.is_pushed();
+        let pause = if is_pushed { *lock(&self.calm) } else { ROUND };
         let mut inside = self.inside();
         if inside.present.insert(number) {
-            let not_before = Instant::now() + if is_pushed { self.calm } else { ROUND };
+            let not_before = Instant::now() + pause;
             let queue = if is_pushed { &mut inside.pushed } else { &mut inside.polled };
             queue.push_back(QueueEntry { entry: Arc::downgrade(entry), known, number, not_before });
             self.added.notify_one();
@@ -180,7 +187,7 @@ pub type PushAddressFn = Box<dyn Fn(&str, &str) -> Option<WebhookTarget> + Send 
 
 /// State of push registrations and refreshes.
 pub(super) struct PushRegistrations {
-    address: Option<PushAddressFn>,
+    address: ArcSwapOption<PushAddressFn>,
     /// Agents that refused the webhook, and the time. As many as there are agents.
     refused: Mutex<HashMap<Arc<str>, Instant>>,
     looks: Semaphore,
@@ -200,8 +207,14 @@ pub(super) struct RefreshGuard {
 }
 
 impl PushRegistrations {
-    pub(super) fn new(address: Option<PushAddressFn>) -> Self {
+    pub(super) fn new() -> Self {
+        let address = ArcSwapOption::empty();
         Self { address, refused: Mutex::default(), looks: Semaphore::new(LOOKS), bells: Arc::default() }
+    }
+
+    /// Replaces the webhooks of registrations from now on.
+    pub(super) fn set_address(&self, address: Option<PushAddressFn>) {
+        self.address.store(address.map(Arc::new));
     }
 
     fn refused(&self) -> MutexGuard<'_, HashMap<Arc<str>, Instant>> {
@@ -263,13 +276,6 @@ impl Drop for RefreshGuard {
 }
 
 impl TaskFollower {
-    /// Registers webhooks from now on.
-    #[must_use]
-    pub fn with_pushes(mut self, address: PushAddressFn) -> Self {
-        self.pushes = PushRegistrations::new(Some(address));
-        self
-    }
-
     /// Triggers a refresh of a task after a push. Returns true if that starts a refresh of its own:
     /// one refresh is in progress at a time, and all pushes meanwhile cause one more.
     pub fn on_push(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) -> bool {
@@ -346,7 +352,7 @@ impl TaskFollower {
     }
 
     fn webhook(&self, entry: &TaskEntry, known: &ResolvedAgent) -> Option<AgentOperation> {
-        let address = self.pushes.address.as_ref()?;
+        let address = self.pushes.address.load_full()?;
         if !known.card.push_notifications || self.pushes.is_refused(entry.agent(), Instant::now()) {
             return None;
         }
@@ -420,7 +426,7 @@ mod tests {
 
         #[test]
         fn a_refusal_is_told_once_and_forgotten_in_time(pauses in proptest::collection::vec(0u64..1_000, 1..20)) {
-            let (pushes, agent) = (PushRegistrations::new(None), Arc::<str>::from("weather"));
+            let (pushes, agent) = (PushRegistrations::new(), Arc::<str>::from("weather"));
             let mut now = Instant::now();
             let mut last: Option<Instant> = None;
             for pause in pauses {

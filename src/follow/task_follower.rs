@@ -16,13 +16,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::event_ingest::{EventIngest, TaskExchange, can_be_stopped};
-use super::refresh::{PollScheduler, PushRegistrations, RefreshGuard};
+use super::refresh::{PollScheduler, PushAddressFn, PushRegistrations, RefreshGuard};
 use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState};
 use crate::agents::{
     AgentOperation, CallLimits, DetachableCall, DriveEvent, FollowUpMessage, KnownQuestions, ResolvedAgent,
@@ -91,11 +92,21 @@ pub struct TaskFollower {
     rota: PollScheduler,
     pub(super) pushes: PushRegistrations,
     pub(super) successors: FollowerCredentials,
-    pub(super) bounds: FollowLimits,
+    /// Concurrent streams, and as many messages again in tasks that are followed.
+    most: usize,
+    settings: ArcSwap<FollowSettings>,
     client: HttpClient,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Settings that apply to work that begins from now on.
+struct FollowSettings {
+    /// See [`FollowLimits::lifetime`].
+    lifetime: Duration,
+    /// Limits of each call to an agent.
+    call: CallLimits,
     /// For responses that no client waits for: they belong to no caller.
     room: AnswerRoom,
-    pub(super) metrics: Arc<Metrics>,
 }
 
 impl TaskFollower {
@@ -108,28 +119,42 @@ impl TaskFollower {
         room: AnswerRoom,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let bounds = FollowLimits { most: bounds.most.clamp(1, Semaphore::MAX_PERMITS), ..bounds };
-        let (jobs, incoming) = mpsc::channel(bounds.most.saturating_add(EXTRA));
+        let FollowLimits { most, lifetime, call } = bounds;
+        let most = most.clamp(1, Semaphore::MAX_PERMITS);
+        let (jobs, incoming) = mpsc::channel(most.saturating_add(EXTRA));
         Self {
             tasks,
             ledger,
             jobs,
             incoming: Mutex::new(Some(incoming)),
-            places: Arc::new(Semaphore::new(bounds.most)),
-            beside: Arc::new(Semaphore::new(bounds.most.max(LEAST_BESIDE))),
-            rota: PollScheduler::new(bounds.call.retry_max),
-            pushes: PushRegistrations::new(None),
+            places: Arc::new(Semaphore::new(most)),
+            beside: Arc::new(Semaphore::new(most.max(LEAST_BESIDE))),
+            rota: PollScheduler::new(call.retry_max),
+            pushes: PushRegistrations::new(),
             successors: FollowerCredentials::default(),
-            bounds,
+            most,
+            settings: ArcSwap::from_pointee(FollowSettings { lifetime, call, room }),
             client,
-            room,
             metrics,
         }
     }
 
+    /// Replaces the settings of work that begins from now on, except for the number of streams.
+    pub(crate) fn renew(&self, bounds: FollowLimits, room: AnswerRoom, pushes: Option<PushAddressFn>) {
+        let FollowLimits { lifetime, call, .. } = bounds;
+        self.rota.set_calm(call.retry_max);
+        self.pushes.set_address(pushes);
+        self.settings.store(Arc::new(FollowSettings { lifetime, call, room }));
+    }
+
+    /// Returns the time for which a stream without watchers is kept open.
+    pub(super) fn lifetime(&self) -> Duration {
+        self.settings.load().lifetime
+    }
+
     /// Returns the number of streams that are followed now.
     pub fn running(&self) -> usize {
-        self.bounds.most.saturating_sub(self.places.available_permits())
+        self.most.saturating_sub(self.places.available_permits())
     }
 
     /// Returns the number of tasks that are polled in turn now.
@@ -319,7 +344,8 @@ impl TaskFollower {
         known: &Arc<ResolvedAgent>,
         errand: AgentOperation,
     ) -> crate::agents::DetachableCall {
-        let drive = start(self.client.clone(), known.clone(), self.bounds.call, self.room.clone(), errand);
+        let settings = self.settings.load();
+        let drive = start(self.client.clone(), known.clone(), settings.call, settings.room.clone(), errand);
         drive.detach();
         drive
     }
@@ -401,7 +427,7 @@ impl TaskFollower {
                 self.ensure_followed(&entry, &known);
             }
             BackgroundJob::Leave(job, DetachMode::Drain) => {
-                super::event_ingest::drain(*job, self.bounds.lifetime).await
+                super::event_ingest::drain(*job, self.lifetime()).await
             }
             BackgroundJob::Leave(job, DetachMode::Stop) => super::event_ingest::stop(*job, &self).await,
             BackgroundJob::Cancel(stopping, known) => self.stop(stopping, &known).await,

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::header::ALLOW;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::a2a::validation_echo;
 use crate::a2a_server::{A2aRequest, A2aServer, WebhookPush};
 use crate::access::{RequestAuthenticator, subject_token};
-use crate::config::{Require, RequireRule, Settings};
+use crate::config::{Require, RequireRule, Services, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
@@ -25,8 +25,7 @@ use crate::mcp_server::McpServer;
 use crate::push_receiver::{ClientPush, PushReceiver, PushTarget};
 use crate::tasks::Timestamp;
 use crate::telemetry::label::{Method as Label, Push};
-use crate::telemetry::metrics::{AgentMetrics, Metrics};
-use crate::telemetry::recent::MetricsHistory;
+use crate::telemetry::metrics::{AgentMetrics, GaugeGuard, Metrics};
 
 /// Future that answers a request, or returns the fault if the body was not read completely. Boxed,
 /// so that no request carries the size of others, and few layers are polled.
@@ -49,8 +48,16 @@ pub(super) struct EdgeSettings {
     pub(super) ready_timeout: Duration,
 }
 
+/// Settings of one listener that can change while it listens.
+pub(super) struct ListenerPolicy {
+    /// The services of the listener.
+    pub(super) serve: Services,
+    /// Credentials that clients must present there.
+    pub(super) require: Require,
+}
+
 impl EdgeSettings {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, started: Timestamp) -> Self {
         Self {
             host_policy: HostPolicy::new(settings),
             public_url: PublicUrl::new(settings),
@@ -59,7 +66,7 @@ impl EdgeSettings {
             // A keep-alive without a limit would never end.
             keep_alive: settings.limits.keep_alive.max(Duration::from_secs(1)),
             write_stall: settings.limits.write_stall,
-            started: Timestamp::now(),
+            started,
             ready_timeout: settings.ready.timeout,
         }
     }
@@ -71,10 +78,16 @@ pub(super) fn default_requirement(settings: &Settings) -> Require {
     Require { rule: if of.is_empty() { RequireRule::None } else { RequireRule::Any }, of }
 }
 
-/// Passes each request to the service of its route.
+/// The services of one generation: passes each request to the service of its route.
 pub(super) struct Dispatcher {
+    /// The whole configuration in effect.
+    pub(super) configuration: Settings,
+    /// Number of the generation, from 1.
+    pub(super) generation: u64,
     pub(super) settings: EdgeSettings,
-    pub(super) authenticator: Arc<RequestAuthenticator>,
+    /// In the order of the listeners at the start.
+    pub(super) listeners: Vec<ListenerPolicy>,
+    pub(super) authenticator: RequestAuthenticator,
     pub(super) discovery: Arc<Discovery>,
     pub(super) body: Arc<BodyReader>,
     pub(super) mcp_server: McpServer,
@@ -84,12 +97,10 @@ pub(super) struct Dispatcher {
     pub(super) metrics: Arc<Metrics>,
     /// Metrics of requests that no agent is part of.
     pub(super) no_agent: Arc<AgentMetrics>,
-    /// Number of requests without a response yet.
-    pub(super) open_requests: AtomicUsize,
-    /// True once the gateway is ready for the first time.
-    pub(super) has_been_ready: AtomicBool,
-    /// The recent past, if operators have a page.
-    pub(super) history: Option<MetricsHistory>,
+    /// Number of requests without a response yet, of all generations.
+    pub(super) open_requests: Arc<AtomicUsize>,
+    /// Counts the generations in memory.
+    pub(super) _held: GaugeGuard,
 }
 
 /// Guard that counts a running request.

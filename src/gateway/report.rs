@@ -4,6 +4,7 @@
 //! listener that serves the reports (see `admin`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -78,7 +79,8 @@ const MAX_LISTED: usize = 200;
 impl Gateway {
     /// Returns the readiness with all that is known about it.
     pub(crate) fn ready_report(&self) -> ReadyReport {
-        let agents = self.dispatcher.discovery.directory.agents();
+        let dispatcher = self.current();
+        let agents = dispatcher.discovery.directory.agents();
         let mut waiting = agents.iter().filter(|agent| !agent.is_initialized());
         let named = waiting.by_ref().take(MAX_NAMED_AGENTS).map(|agent| WaitedAgent {
             agent: agent.settings.name.clone(),
@@ -98,7 +100,8 @@ impl Gateway {
 
     /// Returns the number of usable agents and tools, and the agents that are awaited.
     pub(crate) fn agent_summary(&self) -> AgentSummary {
-        let Discovery { directory, catalogue, .. } = &*self.dispatcher.discovery;
+        let dispatcher = self.current();
+        let Discovery { directory, catalogue, .. } = &*dispatcher.discovery;
         let awaited = directory.agents().iter().filter(|agent| agent.known().is_none());
         let awaited: Vec<AwaitedAgent> = awaited
             .map(|agent| AwaitedAgent {
@@ -116,13 +119,14 @@ impl Gateway {
 
     /// Returns the view of operators on all that runs.
     pub(crate) fn operator_view(&self) -> OperatorView<'_> {
-        OperatorView { dispatcher: &self.dispatcher }
+        OperatorView { gateway: self, dispatcher: self.current() }
     }
 }
 
 /// The view of operators on the services of a gateway.
 pub(crate) struct OperatorView<'a> {
-    dispatcher: &'a Dispatcher,
+    gateway: &'a Gateway,
+    dispatcher: Arc<Dispatcher>,
 }
 
 /// The numbers of all that runs.
@@ -214,7 +218,7 @@ impl OperatorView<'_> {
     }
 
     fn open_requests(&self) -> usize {
-        self.dispatcher.open_requests.load(std::sync::atomic::Ordering::Acquire)
+        self.gateway.requests()
     }
 
     /// Returns the calls, tasks and streams of now.
@@ -261,7 +265,7 @@ impl OperatorView<'_> {
 
     /// Returns the requests of the last minutes, in intervals.
     pub(crate) fn history(&self) -> Vec<IntervalReport> {
-        self.dispatcher.history.as_ref().map(MetricsHistory::intervals).unwrap_or_default()
+        self.gateway.state.lasting.history.as_ref().map(MetricsHistory::intervals).unwrap_or_default()
     }
 
     /// Returns the header that carries API keys of callers, if there are any.

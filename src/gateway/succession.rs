@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -18,14 +19,15 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::Gateway;
-use crate::calls::TaskLookup;
+use crate::agents::Directory;
 use crate::config::Settings;
+use crate::follow::TaskFollower;
 use crate::http_edge::DrainState;
 use crate::memory::MemoryBank;
 use crate::sessions::{Predecessor, SessionStore};
 use crate::sync::lock;
 use crate::tasks::store::{RowFrame, Store, StoreProblem, StoreTable, SuccessorMessage};
-use crate::tasks::{RestorePolicy, TaskEntry, Timestamp};
+use crate::tasks::{RestorePolicy, TaskEntry, TaskJournal, Tasks, Timestamp};
 use crate::telemetry::metrics::{Metrics, TaskCounts};
 
 /// Longest wait of a row for the store to be opened; then the predecessor is notified that it is
@@ -51,47 +53,40 @@ impl SuccessionSettings {
 
 /// The tasks and sessions of this process on disk, and their way from one process to the next.
 pub(super) struct Succession {
-    lookup: Arc<TaskLookup>,
-    sessions: Arc<SessionStore>,
-    memory: Option<Arc<MemoryBank>>,
-    predecessor: Arc<Predecessor>,
-    drain: Arc<DrainState>,
-    settings: SuccessionSettings,
+    pub(super) tasks: Tasks,
+    pub(super) journal: Arc<TaskJournal>,
+    pub(super) followers: Arc<TaskFollower>,
+    /// The agents of the present configuration.
+    pub(super) directory: ArcSwap<Directory>,
+    pub(super) sessions: Arc<SessionStore>,
+    pub(super) memory: Option<Arc<MemoryBank>>,
+    pub(super) predecessor: Arc<Predecessor>,
+    pub(super) drain: Arc<DrainState>,
+    pub(super) settings: SuccessionSettings,
     /// Tasks that were live when the last process ended, until they have followers.
-    unfollowed: Mutex<Vec<Arc<TaskEntry>>>,
+    pub(super) unfollowed: Mutex<Vec<Arc<TaskEntry>>>,
 }
 
 impl Succession {
-    pub(super) fn new(
-        lookup: Arc<TaskLookup>,
-        sessions: Arc<SessionStore>,
-        memory: Option<Arc<MemoryBank>>,
-        predecessor: Arc<Predecessor>,
-        drain: Arc<DrainState>,
-        settings: SuccessionSettings,
-    ) -> Self {
-        Self { lookup, sessions, memory, predecessor, drain, settings, unfollowed: Mutex::default() }
-    }
-
     /// Returns true if writes to the store fail at present.
     pub(super) fn is_store_failing(&self) -> bool {
-        self.lookup.journal.is_failing()
+        self.journal.is_failing()
     }
 
     /// Writes all pending changes, and accepts none afterwards.
     pub(super) fn close_store(&self) {
-        self.lookup.journal.close();
+        self.journal.close();
     }
 
     /// Removes what the store no longer needs. Waits for the disk.
     pub(super) fn prune_store(&self) {
-        self.lookup.journal.prune(&self.lookup.tasks, Timestamp::now());
+        self.journal.prune(&self.tasks, Timestamp::now());
         self.sessions.prune();
     }
 
     /// Updates the metrics of the task map.
     pub(super) fn count_tasks(&self, metrics: &Metrics) {
-        let TaskLookup { tasks, followers, journal, .. } = &*self.lookup;
+        let Self { tasks, followers, journal, .. } = self;
         metrics.tasks.set(TaskCounts {
             tasks: tasks.len(),
             bytes: tasks.bytes(),
@@ -104,7 +99,7 @@ impl Succession {
 
     /// Loads the content of a store, and persists to it from now on. Waits for the disk.
     pub(super) fn adopt_store(&self, store: Store) {
-        let TaskLookup { tasks, journal, directory, .. } = &*self.lookup;
+        let Self { tasks, journal, .. } = self;
         journal.attach_store(Some(Arc::new(store)));
         let policy = RestorePolicy {
             artifact_bytes: self.settings.artifact_bytes,
@@ -116,7 +111,7 @@ impl Succession {
         if let Some(memory) = &self.memory {
             memory.load(Timestamp::now().unix_ms);
         }
-        directory.own_cards(true);
+        self.directory.load().own_cards(true);
         loaded.into_iter().for_each(|entry| self.follow_later(entry));
     }
 
@@ -130,7 +125,7 @@ impl Succession {
 
     /// Waits for the store of the predecessor.
     async fn take_over_store(self: &Arc<Self>) {
-        let is_stored = self.lookup.journal.is_enabled();
+        let is_stored = self.journal.is_enabled();
         let Some(dir) = self.settings.data_dir.clone().filter(|_| !is_stored) else { return };
         loop {
             let dir = dir.clone();
@@ -159,8 +154,8 @@ impl Succession {
         self.take_over_store().await;
         // Until then the predecessor follows the tasks and sends their changes.
         self.predecessor.ended().await;
-        let TaskLookup { directory, followers, journal, .. } = &*self.lookup;
-        let mut fetched = directory.changes();
+        let Self { directory, followers, journal, .. } = &*self;
+        let mut fetched = directory.load().changes();
         let mut unfollowed = std::mem::take(&mut *lock(&self.unfollowed));
         for entry in &unfollowed {
             entry.end_unnamed(Timestamp::now());
@@ -168,7 +163,8 @@ impl Succession {
         }
         unfollowed.retain(|entry| !entry.visible_state(|inside| inside.is_finished()));
         while !unfollowed.is_empty() {
-            unfollowed.retain(|entry| match directory.find(entry.agent()).map(|agent| agent.known()) {
+            let present = directory.load_full();
+            unfollowed.retain(|entry| match present.find(entry.agent()).map(|agent| agent.known()) {
                 Some(Some(known)) => {
                     followers.ensure_followed(entry, &known);
                     false
@@ -185,7 +181,7 @@ impl Succession {
     /// Sends all state of this process, for a successor that cannot read it from disk.
     async fn send_all(self: Arc<Self>) {
         self.sessions.note_all();
-        self.lookup.journal.catch_up_slowly(&self.lookup.tasks, Timestamp::now()).await;
+        self.journal.catch_up_slowly(&self.tasks, Timestamp::now()).await;
         if let Some(memory) = &self.memory {
             memory.catch_up().await;
         }
@@ -211,8 +207,8 @@ impl Succession {
     fn learn(&self, table: StoreTable, key: &[u8], value: Option<&[u8]>) {
         match (table, value) {
             (StoreTable::Tasks, Some(value)) => {
-                let (limit, lookup) = (self.settings.artifact_bytes, &self.lookup);
-                match lookup.journal.learn(&lookup.tasks, value, limit, Timestamp::now()) {
+                let limit = self.settings.artifact_bytes;
+                match self.journal.learn(&self.tasks, value, limit, Timestamp::now()) {
                     Some(entry) => self.follow_later(entry),
                     None => warn!("failed to take over task of predecessor: no room, or not readable"),
                 }
@@ -233,13 +229,13 @@ impl Succession {
     /// Returns true if all received rows are safe on disk, or if there is no data directory.
     async fn has_kept(&self) -> bool {
         let deadline = Instant::now() + STORE_OPEN_TIMEOUT;
-        while self.settings.data_dir.is_some() && !self.lookup.journal.is_enabled() {
+        while self.settings.data_dir.is_some() && !self.journal.is_enabled() {
             if Instant::now() >= deadline {
                 return false;
             }
             sleep(POLL_INTERVAL).await;
         }
-        self.lookup.journal.is_safe().await
+        self.journal.is_safe().await
     }
 }
 
@@ -247,13 +243,14 @@ impl Gateway {
     /// Records that another process works with the same tasks until [`Gateway::follow_predecessor`] has
     /// returned.
     pub(crate) fn expect_predecessor(&self) {
-        self.succession.predecessor.set_lives(true);
+        self.succession().predecessor.set_lives(true);
     }
 
     /// Applies the changes that the process at the other end sends, until that process ends.
     pub(crate) async fn follow_predecessor(&self, stream: UnixStream) {
         let (from, mut to) = stream.into_split();
-        let predecessor = &self.succession.predecessor;
+        let succession = self.succession();
+        let predecessor = &succession.predecessor;
         let Some(mut messages) = predecessor.take_messages() else {
             return warn!("rejected second predecessor");
         };
@@ -267,7 +264,7 @@ impl Gateway {
             std::future::pending::<()>().await
         };
         tokio::select! {
-            () = self.succession.receive_all(from) => {}
+            () = succession.receive_all(from) => {}
             () = send => {}
         }
         info!("predecessor has ended");
@@ -276,12 +273,13 @@ impl Gateway {
 
     /// Returns true if changes can be persisted, or if there is no data directory.
     pub(crate) fn has_store(&self) -> bool {
-        self.succession.settings.data_dir.is_none() || self.succession.lookup.journal.is_enabled()
+        let succession = self.succession();
+        succession.settings.data_dir.is_none() || succession.journal.is_enabled()
     }
 
     /// Notifies the predecessor that the listeners of this process accept connections.
     pub(crate) fn notify_serving(&self) {
-        self.succession.predecessor.notify(SuccessorMessage::Serves);
+        self.succession().predecessor.notify(SuccessorMessage::Serves);
     }
 
     /// Sends all persisted state to the process at the other end, from now on. The data directory
@@ -297,7 +295,7 @@ impl Gateway {
         greet: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<watch::Receiver<bool>> {
         let (serves, heard) = watch::channel(false);
-        let succession = Arc::downgrade(&self.succession);
+        let succession = Arc::downgrade(self.succession());
         let link = Store::over(stream, move |message| match message {
             SuccessorMessage::Serves => drop(serves.send_replace(true)),
             SuccessorMessage::Ended(session, expires) => end_session(&succession, session, expires),
@@ -305,25 +303,25 @@ impl Gateway {
         });
         let link = Arc::new(link.map_err(io::Error::other)?);
         let mut is_on_disk = false;
-        let lookup = &self.succession.lookup;
+        let Succession { journal, directory, drain, .. } = &**self.succession();
         link.while_held(|| {
-            is_on_disk = lookup.journal.attach_store(Some(link.clone())) == Some(true);
-            lookup.directory.own_cards(false);
+            is_on_disk = journal.attach_store(Some(link.clone())) == Some(true);
+            directory.load().own_cards(false);
             greet()
         })?;
-        self.succession.drain.hand_over();
+        drain.hand_over();
         if !is_on_disk {
-            tokio::spawn(self.succession.clone().send_all());
+            tokio::spawn(self.succession().clone().send_all());
         }
         Ok(heard)
     }
 
     /// Persists changes in this process again: no process has taken over.
     pub(crate) async fn resume_store(&self) {
-        let lookup = self.succession.lookup.clone();
-        let closed = tokio::task::spawn_blocking(move || lookup.journal.attach_store(None)).await;
+        let journal = self.succession().journal.clone();
+        let closed = tokio::task::spawn_blocking(move || journal.attach_store(None)).await;
         debug!(?closed, "no process has taken over, this process persists again");
-        let succession = self.succession.clone();
+        let succession = self.succession().clone();
         tokio::spawn(async move { succession.take_over_store().await });
     }
 }

@@ -39,15 +39,40 @@ enum CallerTask {
 /// Permits of one running call, or of one open stream.
 pub(crate) struct UsePermit {
     _caller: Option<QuotaPermit>,
-    _all: OwnedSemaphorePermit,
+    _all: CountPermit,
 }
 
-/// All quotas.
+/// Number of units that all callers use.
+#[derive(Clone, Default)]
+struct UseCount(Arc<AtomicUsize>);
+
+impl UseCount {
+    /// Acquires a permit if fewer than `limit` are in use.
+    fn acquire(&self, limit: usize) -> Option<CountPermit> {
+        let more = |used: usize| Some(used + 1).filter(|used| *used <= limit);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(CountPermit(self.clone()))
+    }
+}
+
+/// Permit for one unit, until it is dropped.
+struct CountPermit(UseCount);
+
+impl Drop for CountPermit {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// All quotas. The limits are those of one configuration; the use is counted across them.
 pub(crate) struct Limits {
+    /// Most concurrent calls and open streams of all callers.
+    most_calls: usize,
+    most_streams: usize,
     /// Concurrent calls of all callers.
-    all_calls: Arc<Semaphore>,
+    all_calls: UseCount,
     /// Open streams of all callers.
-    all_streams: Arc<Semaphore>,
+    all_streams: UseCount,
     rate: CallerRate,
     calls: usize,
     streams: usize,
@@ -55,7 +80,7 @@ pub(crate) struct Limits {
     bytes: Arc<ByteQuota>,
     /// Most bytes of one response of an agent.
     answer: usize,
-    agents: HashMap<String, AgentLimits>,
+    agents: HashMap<String, Arc<AgentLimits>>,
     in_use: Arc<UsageCounters>,
     /// Tasks of each caller; anonymous callers share one entry. Ended tasks are removed when they
     /// are counted.
@@ -64,8 +89,17 @@ pub(crate) struct Limits {
 
 /// Limits of one agent.
 struct AgentLimits {
+    settings: AgentQuota,
     rate: Option<governor::DefaultDirectRateLimiter>,
     calls: Option<AgentQueue>,
+}
+
+/// Settings of the limits of one agent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct AgentQuota {
+    rate: usize,
+    calls: usize,
+    queue: config::Queue,
 }
 
 /// Most concurrent pushes to one caller, so that a slow webhook does not use the room of others.
@@ -89,27 +123,53 @@ pub(crate) fn quota_owner(caller: &Caller, network: Option<IpAddr>) -> QuotaOwne
 impl Limits {
     /// Creates the quotas from these limits. No caller may use up a global limit alone.
     pub(crate) fn new(limits: &config::Limits, agents: &[config::Agent], metrics: &Arc<Metrics>) -> Self {
+        Self::with(limits, agents, metrics, None)
+    }
+
+    /// Creates the quotas of changed limits. Everything that is in use now counts against them; a
+    /// rate that has not changed continues.
+    pub(crate) fn renewed(
+        &self,
+        limits: &config::Limits,
+        agents: &[config::Agent],
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        Self::with(limits, agents, metrics, Some(self))
+    }
+
+    fn with(
+        limits: &config::Limits,
+        agents: &[config::Agent],
+        metrics: &Arc<Metrics>,
+        before: Option<&Self>,
+    ) -> Self {
         let agents = agents.iter().map(|agent| {
-            let rate = quota(agent.rate, agent.rate).map(RateLimiter::direct);
-            let queue = || AgentQueue::new(agent.max_calls, agent.queue, metrics.agent(&agent.name).queue());
-            (agent.name.clone(), AgentLimits { rate, calls: (agent.max_calls > 0).then(queue) })
+            let settings = AgentQuota { rate: agent.rate, calls: agent.max_calls, queue: agent.queue };
+            let same = before.and_then(|before| before.agents.get(&agent.name));
+            let same = same.filter(|known| known.settings == settings).cloned();
+            let new = || Arc::new(AgentLimits::new(settings, &agent.name, metrics));
+            (agent.name.clone(), same.unwrap_or_else(new))
         });
+        let (most_bytes, caller_bytes) = (limits.bytes, part_of(limits.caller_bytes, limits.bytes));
+        let bytes = match before {
+            Some(before) => before.bytes.renewed(most_bytes, caller_bytes),
+            None => ByteQuota::new(most_bytes, caller_bytes, metrics.clone()),
+        };
+        let rate = CallerRate::new(limits.caller_rate, limits.caller_burst);
         Self {
-            all_calls: Arc::new(Semaphore::new(limits.calls)),
-            all_streams: Arc::new(Semaphore::new(limits.streams)),
-            rate: CallerRate::new(limits.caller_rate, limits.caller_burst),
+            most_calls: limits.calls,
+            most_streams: limits.streams,
+            all_calls: before.map(|before| before.all_calls.clone()).unwrap_or_default(),
+            all_streams: before.map(|before| before.all_streams.clone()).unwrap_or_default(),
+            rate: before.map_or_else(|| rate.clone(), |before| before.rate.unless_changed(&rate)),
             calls: limits.caller_calls,
             streams: part_of(limits.caller_streams, limits.streams),
             tasks: limits.caller_tasks,
-            bytes: Arc::new(ByteQuota::new(
-                limits.bytes,
-                part_of(limits.caller_bytes, limits.bytes),
-                metrics.clone(),
-            )),
+            bytes: Arc::new(bytes),
             answer: limits.response,
             agents: agents.collect(),
-            in_use: Arc::default(),
-            held: Arc::default(),
+            in_use: before.map(|before| before.in_use.clone()).unwrap_or_default(),
+            held: before.map(|before| before.held.clone()).unwrap_or_default(),
         }
     }
 
@@ -144,8 +204,8 @@ impl Limits {
     /// [`Fault::QuotaExceeded`] if the caller's quota is used up, [`Fault::Busy`] if that of all is.
     pub(crate) fn acquire_call(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
         let caller = owner.map(|owner| self.acquire(owner, QuotaKind::Call)).transpose()?;
-        let all = self.all_calls.clone().try_acquire_owned();
-        let all = all.map_err(|_| Fault::Busy("too many calls are under way"))?;
+        let all = self.all_calls.acquire(self.most_calls);
+        let all = all.ok_or(Fault::Busy("too many calls are under way"))?;
         Ok(UsePermit { _caller: caller, _all: all })
     }
 
@@ -156,8 +216,8 @@ impl Limits {
     /// As [`Limits::acquire_call`].
     pub(crate) fn acquire_stream(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
         let caller = owner.map(|owner| self.acquire(owner, QuotaKind::Stream)).transpose()?;
-        let all = self.all_streams.clone().try_acquire_owned();
-        let all = all.map_err(|_| Fault::Busy("too many open streams"))?;
+        let all = self.all_streams.acquire(self.most_streams);
+        let all = all.ok_or(Fault::Busy("too many open streams"))?;
         Ok(UsePermit { _caller: caller, _all: all })
     }
 
@@ -235,17 +295,25 @@ impl Limits {
     }
 }
 
-/// Request rate of each caller for one kind of request.
+/// Request rate of each caller for one kind of request. Clones count together.
+#[derive(Clone)]
 pub(crate) struct CallerRate {
-    rate: Option<DefaultKeyedRateLimiter<QuotaOwner>>,
+    rate: Option<Arc<DefaultKeyedRateLimiter<QuotaOwner>>>,
+    quota: Option<Quota>,
     clock: DefaultClock,
 }
 
 impl CallerRate {
     /// Creates a rate of so many requests per second, and `burst` at once. A rate of 0 is no limit.
     pub(crate) fn new(per_second: usize, burst: usize) -> Self {
-        let rate = quota(per_second, burst).map(RateLimiter::keyed);
-        Self { rate, clock: DefaultClock::default() }
+        let quota = quota(per_second, burst);
+        let rate = quota.map(RateLimiter::keyed).map(Arc::new);
+        Self { rate, quota, clock: DefaultClock::default() }
+    }
+
+    /// Returns this rate with its state, or the `new` one if that differs.
+    fn unless_changed(&self, new: &Self) -> Self {
+        if self.quota == new.quota { self.clone() } else { new.clone() }
     }
 
     /// Counts a request of this caller.
@@ -312,6 +380,14 @@ fn quota(rate: usize, burst: usize) -> Option<Quota> {
 /// Rounds up to whole seconds: a client that retries too early is rejected again.
 fn seconds(wait: std::time::Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+impl AgentLimits {
+    fn new(settings: AgentQuota, agent: &str, metrics: &Arc<Metrics>) -> Self {
+        let rate = quota(settings.rate, settings.rate).map(RateLimiter::direct);
+        let queue = || AgentQueue::new(settings.calls, settings.queue, metrics.agent(agent).queue());
+        Self { settings, rate, calls: (settings.calls > 0).then(queue) }
+    }
 }
 
 /// Permits of one agent, and the queue for them.

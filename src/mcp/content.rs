@@ -17,7 +17,7 @@ pub enum ResourceLinks {
 }
 
 /// One piece of a tool result.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentBlock {
     /// Text.
@@ -74,13 +74,13 @@ impl ContentBlock {
 }
 
 /// The audience of a block.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, PartialEq)]
 pub struct Annotations {
     audience: [&'static str; 1],
 }
 
 /// A resource with its content: in a tool result, or in the result of `resources/read`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EmbeddedResource {
     /// The resource's URI.
     pub uri: String,

@@ -57,7 +57,7 @@ pub(crate) struct McpSettings {
 }
 
 impl McpSettings {
-    pub(crate) fn new(settings: &Settings, identity: Arc<ServerIdentity>) -> Self {
+    pub(crate) fn new(settings: &Settings, identity: Arc<ServerIdentity>, started: Timestamp) -> Self {
         Self {
             depth: settings.limits.depth,
             batch: settings.limits.batch,
@@ -66,7 +66,7 @@ impl McpSettings {
             page_size: settings.mcp.page_size,
             prompts: settings.prompts.clone(),
             instructions: settings.mcp.instructions.clone(),
-            started: Timestamp::now(),
+            started,
             identity,
         }
     }

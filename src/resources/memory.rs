@@ -30,6 +30,7 @@ use crate::auth::Caller;
 use crate::bridge::output::{OutputState, PHASE};
 use crate::bridge::provider_tools::{ProviderTool, read_memory_delete, read_memory_store};
 use crate::calls::{ClientContext, TaskLookup};
+use crate::config::Resources;
 use crate::fault::Fault;
 use crate::http_edge::Route;
 use crate::mcp::content::ContentBlock;
@@ -427,33 +428,23 @@ fn add_cursor(value: &mut Value, next: Option<&str>) {
 }
 
 /// Finished tasks that wait until they are recorded.
-const MAX_WAITING_RESULTS: usize = 4096;
+pub(crate) const MAX_WAITING_RESULTS: usize = 4096;
 /// Last part of the key of a task without a phase.
 const NO_PHASE: &str = "result";
 
-/// Writes finished tasks into the memory bank. Clones are the same recorder.
-#[derive(Clone)]
-pub(crate) struct TaskResultRecorder {
-    pub(crate) lookup: Arc<TaskLookup>,
-    pub(crate) bank: Arc<MemoryBank>,
-    pub(crate) agent_types: AgentTypes,
-    /// Values of tasks that readers do not see (`resources.a2a.redact`).
-    pub(crate) redact: Vec<String>,
+/// Writes finished tasks into the memory bank, with the settings of the present configuration.
+pub(crate) struct TaskResultRecorder<'a> {
+    pub(crate) lookup: &'a TaskLookup,
+    pub(crate) bank: &'a MemoryBank,
+    pub(crate) settings: &'a Resources,
 }
 
-impl TaskResultRecorder {
-    /// Records tasks as they finish, until the task map is gone.
-    pub(crate) async fn run(self) {
-        let Some(mut finished) = self.lookup.tasks.finished(MAX_WAITING_RESULTS) else { return };
-        while let Some(entry) = finished.recv().await {
-            // An entry that was evicted meanwhile is left out.
-            if let Some(entry) = entry.upgrade() {
-                self.record(&entry).await;
-            }
+impl TaskResultRecorder<'_> {
+    /// Writes a task that has finished, if it has owners and results are recorded.
+    pub(crate) async fn record(&self, entry: &TaskEntry) {
+        if !self.lookup.settings.records_results {
+            return;
         }
-    }
-
-    async fn record(&self, entry: &TaskEntry) {
         let (is_finished, owners) = entry.visible_state(|inside| {
             let owners: Vec<String> = inside.owners().map(str::to_owned).collect();
             (inside.work.state() == OutputState::Finished && inside.work.task_id.is_some(), owners)
@@ -481,12 +472,13 @@ impl TaskResultRecorder {
         // Artifacts are still readable by their URIs.
         let artifacts = entry.visible_state(|inside| inside.work.artifact_bytes());
         let inline = if artifacts > most { 0 } else { most };
-        let view = TaskDescription { lookup: &self.lookup, agent_types: &self.agent_types, client: &client };
+        let agent_types = AgentTypes::new(self.settings);
+        let view = TaskDescription { lookup: self.lookup, agent_types: &agent_types, client: &client };
         let mut json = view.json(&handle, entry, inline);
         if json.len() > most {
             json = view.json(&handle, entry, 0);
         }
-        let json = redacted_json(json, &self.redact);
+        let json = redacted_json(json, &self.settings.a2a.redact);
         let at = MemoryAddress { owner: &owner, namespace: &namespace, key: &key };
         self.bank.store_soon(at, NewValue { json, ttl_seconds: None }, unix_ms()).await.map(drop)
     }

@@ -46,7 +46,7 @@ use crate::telemetry::access_log::ResourceAccess;
 pub(crate) use a2a::A2aResources;
 pub(crate) use fixed::StaticResources;
 pub(crate) use http::HttpResources;
-pub(crate) use memory::{MemoryResources, TaskResultRecorder};
+pub(crate) use memory::{MAX_WAITING_RESULTS, MemoryResources, TaskResultRecorder};
 pub(crate) use sparc::SparcResources;
 
 /// JSON Schemas of the contents, of which each family names one definition.

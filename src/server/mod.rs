@@ -4,6 +4,7 @@
 
 mod connection_limit;
 mod header;
+mod reload;
 mod service_manager;
 mod shutdown;
 mod upgrade;
@@ -31,17 +32,18 @@ use pingora::services::ServiceHandle;
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
+use reload::ConfigWatcher;
 use shutdown::{DrainSignal, YieldingService};
 use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
 use crate::config::{Admin, Limits, Listener, ListenerTls, RequireRule, Settings, Shutdown};
-use crate::gateway::{Gateway, GatewayError, Handled};
-use crate::http_edge::is_served;
+use crate::gateway::{Gateway, GatewayError, Reloader};
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
 pub(crate) use connection_limit::forward_stream_traits;
+pub(crate) use reload::ReloadSource;
 pub(crate) use service_manager::ServiceManager;
 pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
 
@@ -93,13 +95,18 @@ pub(crate) struct PreparedServer {
     signals: Option<EndSignals>,
 }
 
-/// Creates a server, which takes the sockets of another process over if `takes_over`.
+/// Creates a server, which takes the sockets of another process over if `takes_over`. Its
+/// configuration is read again from `source`.
 ///
 /// # Errors
 ///
 /// [`StartError`] names the unusable part.
-pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, StartError> {
-    create(settings, takes_over, EndSignals::register())
+pub(crate) fn prepare(
+    settings: Settings,
+    takes_over: bool,
+    source: Option<ReloadSource>,
+) -> Result<PreparedServer, StartError> {
+    create(settings, takes_over, EndSignals::register(), source)
 }
 
 /// Creates a server for a command that handles signals itself. It runs until the process ends.
@@ -108,16 +115,18 @@ pub(crate) fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedSe
 ///
 /// [`StartError`] names the unusable part.
 pub(crate) fn prepare_without_signals(settings: Settings) -> Result<PreparedServer, StartError> {
-    create(settings, false, None)
+    create(settings, false, None, None)
 }
 
 fn create(
     settings: Settings,
     takes_over: bool,
     signals: Option<EndSignals>,
+    source: Option<ReloadSource>,
 ) -> Result<PreparedServer, StartError> {
     tls::install_provider();
     let hangups = tls::hangups();
+    let config_hangups = source.as_ref().and_then(|_| tls::hangups());
     // Before the first file is written.
     survive_file_size_limit();
     // Before the gateway, which reads the limit too.
@@ -143,7 +152,13 @@ fn create(
     }
     let listeners = ListenerShutdown::new();
     settings.listeners.iter().for_each(warn_if_unauthenticated);
-    let served = ServedGateway { gateway: &gateway, end: &listeners };
+    let (reloader, config_file) = match source {
+        Some(ReloadSource { file, load }) => {
+            (Some(Reloader::new(gateway.clone(), settings.clone(), load)), Some(file))
+        }
+        None => (None, None),
+    };
+    let served = ServedGateway { gateway: &gateway, end: &listeners, reloader: reloader.as_ref() };
     let mut terminal = TlsTerminal::default();
     let mut services = add_listeners(&mut server, &settings, served, descriptors, &mut terminal)?;
     services.extend(add_admin(&mut server, &settings, served, &mut terminal)?);
@@ -151,6 +166,12 @@ fn create(
     if let Some(levels) = signals.as_ref().and_then(|_| log::LevelSignals::register()) {
         let levels = LevelService(tokio::sync::Mutex::new(levels));
         server.add_service(background_service("log level", levels));
+    }
+    if let (Some(reloader), Some(file)) = (reloader, config_file) {
+        let hangups = tokio::sync::Mutex::new(config_hangups);
+        let mut watch = background_service("configuration", ConfigWatcher { reloader, hangups, file });
+        watch.threads = Some(1);
+        server.add_service(watch);
     }
     let mut watch = background_service("certificates", CertificateReloader::new(terminal.listeners, hangups));
     watch.threads = Some(1);
@@ -200,6 +221,8 @@ impl BackgroundService for LevelService {
 struct ServedGateway<'a> {
     gateway: &'a Gateway,
     end: &'a ListenerShutdown,
+    /// Reloads the configuration, if it can be read again.
+    reloader: Option<&'a Arc<Reloader>>,
 }
 
 /// The TLS of the listeners that have it, and the threads of their handshakes.
@@ -243,17 +266,18 @@ fn add_listeners(
     descriptors: FileDescriptorBudget,
     terminal: &mut TlsTerminal,
 ) -> Result<Vec<ServiceHandle>, StartError> {
-    let ServedGateway { gateway, end } = served;
+    let ServedGateway { gateway, end, .. } = served;
     let limits = ConnectionLimits {
         all: settings.limits.connections,
         of_address: settings.limits.address_connections,
         descriptors: descriptors.for_clients(),
     };
     let mut services = Vec::new();
-    for listener in settings.listeners.clone() {
+    for (place, listener) in settings.listeners.iter().enumerate() {
         let (address, socket, tls) =
-            (listener.address, socket(&listener, settings.limits.write_stall), listener.tls.clone());
-        let app = service(server, settings, end, ListenerProxy { gateway: gateway.clone(), listener });
+            (listener.address, socket(listener, settings.limits.write_stall), listener.tls.clone());
+        let proxy = ListenerProxy { gateway: gateway.clone(), listener: place };
+        let app = service(server, settings, end, proxy);
         let Some(tls) = tls else {
             services.push(server.add_service(listening(app, served, limits, socket)));
             continue;
@@ -277,7 +301,7 @@ fn add_admin(
     let mut services = Vec::new();
     if let Some(admin) = &settings.admin {
         warn_if_exposed(admin);
-        let app = AdminApp::new(gateway, admin, settings);
+        let app = AdminApp::new(gateway, admin, settings, served.reloader.cloned());
         services.push(match admin.tls.clone() {
             None => server.add_service(admin_service("admin", app, served, admin.address)),
             Some(tls) => {
@@ -345,7 +369,7 @@ fn admin_service<A>(
     served: ServedGateway<'_>,
     address: SocketAddr,
 ) -> YieldingService<ConnectionLimit<A>> {
-    let ServedGateway { gateway, end } = served;
+    let ServedGateway { gateway, end, .. } = served;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
     let mut service = Service::new(
         name.to_owned(),
@@ -472,7 +496,8 @@ fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
 /// The proxy of one listener: the gateway serves every request, or it is not found.
 struct ListenerProxy {
     gateway: Gateway,
-    listener: Listener,
+    /// The place of the listener in the settings.
+    listener: usize,
 }
 
 #[async_trait]
@@ -506,11 +531,7 @@ impl ProxyHttp for ListenerProxy {
         http: &mut Session,
         _: &mut Option<Box<ConnectionMarker>>,
     ) -> pingora::Result<bool> {
-        let served = is_served(http.req_header().uri.path(), self.listener.serve);
-        if !served || self.gateway.handle_with(http, &self.listener.require).await == Handled::NotHandled {
-            // Boxed: a rare case must not make every request larger.
-            Box::pin(self.gateway.not_found(http)).await;
-        }
+        self.gateway.handle_at(http, self.listener).await;
         if http.get_keepalive().is_some() {
             // Without end: `HeaderTimeout` ends it.
             http.set_keepalive(Some(0));

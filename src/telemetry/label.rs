@@ -294,6 +294,18 @@ labels! {
 }
 
 labels! {
+    /// The outcome of a reload of the configuration.
+    ConfigReload {
+        /// It is used from now on.
+        Applied = "applied",
+        /// It is the one in use, or differs only where a restart is needed.
+        Unchanged = "unchanged",
+        /// It has problems: the one before stays.
+        Rejected = "rejected",
+    }
+}
+
+labels! {
     /// The reason for which a request was rejected before any agent was contacted.
     Refusal {
         /// The caller did not authenticate.
@@ -346,6 +358,7 @@ mod tests {
         check(&Asked::ALL, Asked::label, |item| item as usize);
         check(&Handshake::ALL, Handshake::label, |item| item as usize);
         check(&Reload::ALL, Reload::label, |item| item as usize);
+        check(&ConfigReload::ALL, ConfigReload::label, |item| item as usize);
         check(&Refusal::ALL, Refusal::label, |item| item as usize);
     }
 

@@ -16,6 +16,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::config::{ConfigMetrics, forget_series};
 use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
 use super::log::dropped_lines;
 use crate::sync::lock;
@@ -74,7 +75,7 @@ impl MetricName {
     }
 }
 
-fn opts(name: &str, help: &str) -> Opts {
+pub(super) fn opts(name: &str, help: &str) -> Opts {
     Opts::new(format!("mcp_a2a_gateway_{name}"), help)
 }
 
@@ -103,6 +104,8 @@ pub struct Metrics {
     pub(crate) tasks: TaskMetrics,
     /// The metrics of TLS towards clients.
     pub(crate) tls: TlsMetrics,
+    /// The metrics of the configuration.
+    pub(crate) config: ConfigMetrics,
 }
 
 impl Metrics {
@@ -158,6 +161,7 @@ impl Metrics {
             outbound: OutboundMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
             tls: TlsMetrics::new(&registry)?,
+            config: ConfigMetrics::new(&registry)?,
             registry,
         }))
     }
@@ -182,10 +186,26 @@ impl Metrics {
         self.agent(NO_AGENT)
     }
 
-    /// Removes the `up` series of an agent that has left the configuration.
+    /// Removes the series of an agent that has left the configuration. Calls of it that still run
+    /// are counted no more.
     pub fn forget_agent(&self, name: &str) {
-        // Fails only if the agent was never up or down.
-        drop(self.agent_up.remove_label_values(&[name]));
+        let balance = &self.balance;
+        let counters = [
+            &self.requests,
+            &self.events,
+            &self.card_refreshes,
+            &self.transport_errors,
+            &balance.requests,
+            &balance.failures,
+            &balance.ejections,
+            &balance.probes,
+            &self.credentials.tokens,
+            &self.credentials.reloads,
+        ];
+        counters.into_iter().for_each(|series| forget_series(series, name));
+        let gauges = [&self.open_streams, &self.agent_up, &balance.up, &balance.queued];
+        gauges.into_iter().for_each(|series| forget_series(series, name));
+        [&self.duration, &balance.waits].into_iter().for_each(|series| forget_series(series, name));
     }
 
     /// Counts a request that was rejected before any agent was contacted.
@@ -323,6 +343,11 @@ pub(crate) struct AgentMetrics {
 }
 
 impl AgentMetrics {
+    /// Removes the series of the agent: it is not in the configuration any more.
+    pub(crate) fn forget(&self) {
+        self.all.forget_agent(&self.name);
+    }
+
     /// Counts a completed request.
     pub(crate) fn request(&self, method: Method, outcome: Outcome) {
         if let Some(counter) = self.requests.get(method as usize * Outcome::ALL.len() + outcome as usize) {
@@ -384,7 +409,7 @@ impl AgentMetrics {
 pub(crate) struct GaugeGuard([Option<IntGauge>; 2]);
 
 impl GaugeGuard {
-    fn new(gauges: [Option<&IntGauge>; 2]) -> Self {
+    pub(super) fn new(gauges: [Option<&IntGauge>; 2]) -> Self {
         gauges.iter().flatten().for_each(|gauge| gauge.inc());
         Self(gauges.map(Option::<&IntGauge>::cloned))
     }
@@ -808,6 +833,11 @@ mod tests {
         page += &values("`outcome` of card refreshes", Refresh::ALL.map(Refresh::label), Refresh::COMMENTS);
         page += &values("`outcome` of tokens", Token::ALL.map(Token::label), Token::COMMENTS);
         page += &values("`outcome` of reloads", Reload::ALL.map(Reload::label), Reload::COMMENTS);
+        page += &values(
+            "`outcome` of reloads of the configuration",
+            crate::telemetry::label::ConfigReload::ALL.map(crate::telemetry::label::ConfigReload::label),
+            crate::telemetry::label::ConfigReload::COMMENTS,
+        );
         page +=
             &values("`outcome` of TLS handshakes", Handshake::ALL.map(Handshake::label), Handshake::COMMENTS);
         page + &values("`method` of requests", Method::ALL.map(Method::label), Method::COMMENTS)

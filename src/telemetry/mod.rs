@@ -4,6 +4,7 @@
 //! listener that serves metrics.
 
 pub(crate) mod access_log;
+mod config;
 pub mod label;
 pub(crate) mod log;
 pub mod metrics;

@@ -107,8 +107,25 @@ pub(crate) struct Authenticator {
 struct AuthenticatorInner {
     names: IdentityField,
     keys: Option<ApiKeyIndex>,
-    tokens: TokenIssuers,
+    tokens: Arc<TokenIssuers>,
+    token_settings: TokenSettings,
     scopes: Vec<String>,
+}
+
+/// The settings that the verification of tokens depends on.
+#[derive(PartialEq)]
+struct TokenSettings {
+    auth: Auth,
+    public_url: Option<String>,
+    outbound: AllowList,
+}
+
+impl TokenSettings {
+    fn new(auth: &Auth, public_url: Option<&str>, outbound: &AllowList) -> Self {
+        // Keys and certificates are verified elsewhere.
+        let auth = Auth { api_keys: None, ..auth.clone() };
+        Self { auth, public_url: public_url.map(str::to_owned), outbound: outbound.clone() }
+    }
 }
 
 /// The result of one mechanism.
@@ -131,13 +148,39 @@ impl Authenticator {
         client: HttpClient,
         outbound: &Arc<AllowList>,
     ) -> Result<Self, AuthProblem> {
+        let tokens = Arc::new(TokenIssuers::new(auth, public_url, client, outbound)?);
+        Ok(Self::with(auth, tokens, TokenSettings::new(auth, public_url, outbound)))
+    }
+
+    /// Creates the authenticator of changed settings. If those of tokens are the same, so are the
+    /// keys of the issuers and the tokens that have been verified.
+    ///
+    /// # Errors
+    ///
+    /// As [`Authenticator::new`].
+    pub(crate) fn renewed(
+        &self,
+        auth: &Auth,
+        public_url: Option<&str>,
+        client: HttpClient,
+        outbound: &Arc<AllowList>,
+    ) -> Result<Self, AuthProblem> {
+        let settings = TokenSettings::new(auth, public_url, outbound);
+        if self.inner.token_settings == settings {
+            return Ok(Self::with(auth, self.inner.tokens.clone(), settings));
+        }
+        Self::new(auth, public_url, client, outbound)
+    }
+
+    fn with(auth: &Auth, tokens: Arc<TokenIssuers>, token_settings: TokenSettings) -> Self {
         let inner = AuthenticatorInner {
             names: IdentityField::new(&auth.certificate),
             keys: auth.api_keys.as_ref().map(ApiKeyIndex::new),
-            tokens: TokenIssuers::new(auth, public_url, client, outbound)?,
+            tokens,
+            token_settings,
             scopes: auth.scopes.clone(),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the header that carries API keys, if there are any.
@@ -220,8 +263,14 @@ impl Authenticator {
 
     /// Refreshes the keys of issuers, until it is dropped. To be run by the host's background
     /// service.
-    pub(crate) async fn keep_fresh(&self) {
-        self.inner.tokens.keep_fresh().await;
+    pub(crate) fn keep_fresh(&self) -> impl Future<Output = ()> + Send + 'static {
+        let tokens = self.inner.tokens.clone();
+        async move { tokens.keep_fresh().await }
+    }
+
+    /// Returns true if the other authenticator has the same issuers, with their keys.
+    pub(crate) fn has_issuers_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner.tokens, &other.inner.tokens)
     }
 }
 

@@ -7,6 +7,7 @@ mod cancellation;
 mod edge;
 mod forms;
 mod questions;
+mod reload;
 mod subscriptions;
 mod waiting;
 
@@ -54,7 +55,7 @@ impl TestGateway {
         change(&mut settings);
         let (gateway, _) = Gateway::new(settings).unwrap();
         let agent = Arc::new(ScriptedAgent::default());
-        let dispatcher = gateway.dispatcher.clone();
+        let dispatcher = gateway.current();
         dispatcher.discovery.directory.script("bard", &card(&["sing"]), &agent);
         let mut background = JoinSet::new();
         let catalogue = dispatcher.discovery.catalogue.clone();
@@ -70,7 +71,7 @@ impl TestGateway {
 
     /// Changes the skills on the agent's card.
     fn set_skills(&self, skills: &[&str]) {
-        self.gateway.dispatcher.discovery.directory.script("bard", &card(skills), &self.agent);
+        self.gateway.current().discovery.directory.script("bard", &card(skills), &self.agent);
     }
 
     /// Begins a request.
@@ -79,7 +80,7 @@ impl TestGateway {
         let (mut head, ()) = http::Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (method, uri.parse::<Uri>().unwrap(), headers);
         let (mut connection, client) = TestConnection::new(head, body, network);
-        let dispatcher = self.gateway.dispatcher.clone();
+        let dispatcher = self.gateway.current();
         let served = tokio::spawn(async move {
             let _counted = RequestGuard::enter(&dispatcher.open_requests);
             let mut record = AccessRecord::new(Caller::anonymous());

@@ -1,0 +1,622 @@
+//! Reload: another configuration for the running process, as a new generation of services.
+//!
+//! A generation is built completely before it is used, and used from one request to the next as a
+//! whole: a request, a call or a stream keeps the generation in which it began. Tasks, sessions,
+//! memory, connections, quotas in use and the agents whose settings are the same outlive it. What
+//! is bound to the process (addresses, folders, threads) stays as it is and is named.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{error, info, warn};
+
+use super::dispatch::Dispatcher;
+use super::generation::GenerationBase;
+use super::{Gateway, GatewayError, GatewayState};
+use crate::agents::{Agent, AgentUpkeep, Directory};
+use crate::auth::Authenticator;
+use crate::config::{self, Listener, ListenerTls, MemoryFamily, Problem, Settings};
+use crate::tasks::Timestamp;
+use crate::telemetry::label::ConfigReload;
+use crate::telemetry::log;
+
+/// Longest wait for the card of an agent whose card has another location: calls of it would fail
+/// meanwhile.
+const CARD_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Shortest time between two reloads.
+const RELOAD_INTERVAL: Duration = Duration::from_millis(100);
+/// Most reloads that wait for their turn.
+const MAX_WAITING_RELOADS: usize = 16;
+
+/// Outcome of a reload that was accepted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReloadReport {
+    /// Number of the configuration in use.
+    pub generation: u64,
+    /// Sections that have changed, such as `limits`, without those of `restart`.
+    pub changed: Vec<String>,
+    /// Agents that are new.
+    pub agents_added: Vec<String>,
+    /// Agents with other settings.
+    pub agents_changed: Vec<String>,
+    /// Agents that are not there any more.
+    pub agents_removed: Vec<String>,
+    /// Keys with another value that needs a restart, such as `listeners[0].address`. They keep
+    /// their present value; everything else is applied.
+    pub restart: Vec<String>,
+}
+
+impl ReloadReport {
+    /// Returns true if something has changed.
+    #[must_use]
+    pub fn is_applied(&self) -> bool {
+        !self.changed.is_empty()
+    }
+}
+
+/// Origin of a reload, for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReloadCause {
+    /// SIGHUP.
+    Signal,
+    /// A file has changed.
+    File,
+    /// A request to the admin listener.
+    Request,
+    /// A source of agents has changed.
+    Source,
+}
+
+impl ReloadCause {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::File => "file",
+            Self::Request => "request",
+            Self::Source => "source",
+        }
+    }
+}
+
+/// The reason for which a reload has changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReloadError {
+    /// The configuration has these problems.
+    #[error("the configuration has {} problems", .0.len())]
+    Rejected(Vec<Problem>),
+    /// Too many reloads wait for their turn.
+    #[error("too many reloads wait for their turn")]
+    Busy,
+}
+
+impl From<GatewayError> for ReloadError {
+    fn from(error: GatewayError) -> Self {
+        Self::Rejected(vec![Problem { line: None, at: String::new(), problem: error.to_string() }])
+    }
+}
+
+/// Reads the configuration of the process again, with everything that it names.
+pub(crate) type LoadSettings = dyn Fn() -> Result<Settings, Vec<Problem>> + Send + Sync;
+
+/// Reloads the configuration of a process: one reload at a time, and at a bounded rate.
+///
+/// The agents of the process are those of its configuration, and those of other sources (see
+/// [`Reloader::set_agents`]).
+pub(crate) struct Reloader {
+    gateway: Gateway,
+    load: Arc<LoadSettings>,
+    turn: Mutex<ReloadTurn>,
+    waiting: Semaphore,
+}
+
+/// The state between two reloads.
+struct ReloadTurn {
+    /// The configuration as it was loaded last.
+    configured: Settings,
+    /// The agents of other sources, by the name of the source.
+    sources: BTreeMap<String, Vec<config::Agent>>,
+    not_before: Instant,
+}
+
+impl ReloadTurn {
+    /// Returns the configuration with the agents of all sources. A name belongs to the
+    /// configuration, or else to the first source that has it.
+    fn settings(&self) -> Settings {
+        let mut settings = self.configured.clone();
+        let mut names: BTreeSet<String> = settings.agents.iter().map(|agent| agent.name.clone()).collect();
+        for agent in self.sources.values().flatten() {
+            if names.insert(agent.name.clone()) {
+                settings.agents.push(agent.clone());
+            }
+        }
+        settings.agents.sort_by(|one, other| one.name.cmp(&other.name));
+        settings
+    }
+}
+
+impl Reloader {
+    /// Creates the reloader of a gateway that was created with the settings `configured`. `load`
+    /// reads them again.
+    pub(crate) fn new(gateway: Gateway, configured: Settings, load: Arc<LoadSettings>) -> Arc<Self> {
+        let turn = ReloadTurn { configured, sources: BTreeMap::new(), not_before: Instant::now() };
+        let waiting = Semaphore::new(MAX_WAITING_RELOADS);
+        Arc::new(Self { gateway, load, turn: Mutex::new(turn), waiting })
+    }
+
+    /// Returns the configuration as it was loaded last.
+    pub(crate) async fn configured(&self) -> Settings {
+        self.turn.lock().await.configured.clone()
+    }
+
+    /// Reads the configuration again and applies it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReloadError`]; nothing has changed then.
+    pub(crate) async fn reload(self: &Arc<Self>, cause: ReloadCause) -> Result<ReloadReport, ReloadError> {
+        let reloader = self.clone();
+        self.detached(async move {
+            let mut turn = reloader.turn().await?;
+            let load = reloader.load.clone();
+            let loaded = tokio::task::spawn_blocking(move || load()).await;
+            let loaded = loaded.unwrap_or_else(|error| {
+                let problem = format!("cannot read the configuration: {error}");
+                Err(vec![Problem { line: None, at: String::new(), problem }])
+            });
+            let result = match loaded {
+                Ok(settings) => {
+                    let before = std::mem::replace(&mut turn.configured, settings);
+                    let applied = reloader.gateway.reload(turn.settings()).await;
+                    if applied.is_err() {
+                        turn.configured = before;
+                    }
+                    applied.map_err(ReloadError::from)
+                }
+                Err(problems) => Err(ReloadError::Rejected(problems)),
+            };
+            reloader.conclude(&mut turn, cause, result)
+        })
+        .await
+    }
+
+    /// Replaces the agents of one source beside the configuration, whose names never replace those
+    /// of the configuration. An empty list removes the source.
+    ///
+    /// # Errors
+    ///
+    /// [`ReloadError`]; nothing has changed then.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for sources of agents besides the configuration"))]
+    pub(crate) async fn set_agents(
+        self: &Arc<Self>,
+        source: &str,
+        agents: Vec<config::Agent>,
+    ) -> Result<ReloadReport, ReloadError> {
+        let (reloader, source) = (self.clone(), source.to_owned());
+        self.detached(async move {
+            let mut turn = reloader.turn().await?;
+            let before = match agents.is_empty() {
+                true => turn.sources.remove(&source),
+                false => turn.sources.insert(source.clone(), agents),
+            };
+            let applied = reloader.gateway.reload(turn.settings()).await;
+            if applied.is_err() {
+                match before {
+                    Some(before) => drop(turn.sources.insert(source, before)),
+                    None => drop(turn.sources.remove(&source)),
+                }
+            }
+            reloader.conclude(&mut turn, ReloadCause::Source, applied.map_err(ReloadError::from))
+        })
+        .await
+    }
+
+    /// Runs a reload to its end, although its caller may stop waiting.
+    async fn detached(
+        &self,
+        reload: impl Future<Output = Result<ReloadReport, ReloadError>> + Send + 'static,
+    ) -> Result<ReloadReport, ReloadError> {
+        let _waiting = self.waiting.try_acquire().map_err(|_| ReloadError::Busy)?;
+        let ended = tokio::spawn(reload).await;
+        ended.unwrap_or_else(|error| Err(GatewayError::Reload(error.to_string()).into()))
+    }
+
+    /// Waits for the turn of a reload.
+    async fn turn(&self) -> Result<tokio::sync::MutexGuard<'_, ReloadTurn>, ReloadError> {
+        let turn = self.turn.lock().await;
+        sleep_until(turn.not_before).await;
+        Ok(turn)
+    }
+
+    /// Counts and logs the outcome of a reload.
+    fn conclude(
+        &self,
+        turn: &mut ReloadTurn,
+        cause: ReloadCause,
+        result: Result<ReloadReport, ReloadError>,
+    ) -> Result<ReloadReport, ReloadError> {
+        turn.not_before = Instant::now() + RELOAD_INTERVAL;
+        let (metrics, cause) = (&self.gateway.state.lasting.metrics.config, cause.label());
+        match &result {
+            Ok(report) => {
+                let is_applied = report.is_applied();
+                let outcome = if is_applied { ConfigReload::Applied } else { ConfigReload::Unchanged };
+                metrics.record_reload(outcome);
+                metrics.set_last_success(Timestamp::now().unix_ms);
+                if report.changed.iter().any(|section| section == "log") {
+                    set_log_level(&turn.configured.log.level);
+                }
+                let generation = report.generation;
+                let [changed, added, changed_agents, removed, restart] = [
+                    &report.changed,
+                    &report.agents_added,
+                    &report.agents_changed,
+                    &report.agents_removed,
+                    &report.restart,
+                ]
+                .map(|names| names.join(" "));
+                match is_applied {
+                    true => info!(
+                        cause,
+                        generation,
+                        changed,
+                        agents_added = added,
+                        agents_changed = changed_agents,
+                        agents_removed = removed,
+                        restart,
+                        "configuration reloaded"
+                    ),
+                    false => info!(cause, generation, restart, "configuration is unchanged"),
+                }
+                if !report.restart.is_empty() {
+                    warn!(
+                        cause,
+                        restart, "configuration has changes that need a restart: all others are applied"
+                    );
+                }
+            }
+            Err(ReloadError::Rejected(problems)) => {
+                metrics.record_reload(ConfigReload::Rejected);
+                for problem in problems {
+                    let Problem { line, at, problem } = problem;
+                    error!(cause, line, at, error = problem, "problem of configuration");
+                }
+                error!(cause, problems = problems.len(), "configuration rejected, nothing has changed");
+            }
+            Err(ReloadError::Busy) => {}
+        }
+        result
+    }
+}
+
+fn set_log_level(level: &str) {
+    if let Err(error) = log::set_filter(Some(level)) {
+        warn!(%error, "failed to set level of log");
+    }
+}
+
+impl Gateway {
+    /// Applies other settings to the running gateway. Requests that have begun end with the settings
+    /// before; none is interrupted. Reloads run one after the other. Call it on a Tokio runtime, also
+    /// without the [`BackgroundService`](super::BackgroundService).
+    ///
+    /// Keys that need a restart keep their value: the report names them.
+    ///
+    /// # Errors
+    ///
+    /// [`GatewayError`] names the setting that is not usable; nothing has changed then.
+    pub async fn reload(&self, settings: Settings) -> Result<ReloadReport, GatewayError> {
+        let state = self.state.clone();
+        // A task of its own: a caller that stops waiting must not leave half of it.
+        let applied = tokio::spawn(async move { state.reload(settings).await });
+        applied.await.unwrap_or_else(|error| Err(GatewayError::Reload(error.to_string())))
+    }
+
+    /// Starts the loops of the agents and of the services on the present runtime.
+    pub(super) async fn start_loops(&self) {
+        let mut loops = self.state.loops.lock().await;
+        loops.runtime = Some(Handle::current());
+        let dispatcher = self.current();
+        loops.start_agents(&dispatcher.discovery.directory);
+        loops.start_services(&dispatcher);
+    }
+
+    /// Ends the loops.
+    pub(super) async fn end_loops(&self) {
+        *self.state.loops.lock().await = GenerationLoops::default();
+    }
+}
+
+impl GatewayState {
+    async fn reload(&self, mut settings: Settings) -> Result<ReloadReport, GatewayError> {
+        let mut loops = self.loops.lock().await;
+        let before = self.current.load_full();
+        let restart = keep_bound(&before.configuration, &mut settings);
+        let metrics = &self.lasting.metrics;
+        let changed = changed_sections(&before.configuration, &settings);
+        if changed.is_empty() {
+            let report = ReloadReport { generation: before.generation, restart, ..ReloadReport::default() };
+            return Ok(report);
+        }
+        let old = before.discovery.directory.clone();
+        let made = self.generation(&settings, &before);
+        let (base, dispatcher) = made.inspect_err(|_| {
+            // Their metrics exist since the attempt.
+            let unknown = settings.agents.iter().filter(|agent| old.find(&agent.name).is_none());
+            unknown.for_each(|agent| metrics.forget_agent(&agent.name));
+        })?;
+        // Nothing fails from here on.
+        let change = AgentChange::between(&old, &base.directory);
+        self.pass_agents(&mut loops, &change, &base.directory).await;
+        dispatcher.discovery.catalogue.rebuild();
+        let report = ReloadReport {
+            generation: dispatcher.generation,
+            changed,
+            agents_added: change.added,
+            agents_changed: change.replaced.iter().map(|(_, new)| new.settings.name.clone()).collect(),
+            agents_removed: change.removed.iter().map(|agent| agent.settings.name.clone()).collect(),
+            restart,
+        };
+        self.lasting.renew(&settings, &base);
+        let dispatcher = Arc::new(dispatcher);
+        self.current.store(dispatcher.clone());
+        if let Some(batches) = &dispatcher.mcp_server.batches {
+            batches.take_over();
+        }
+        change.removed.iter().for_each(|agent| base.directory.upkeep().retire(agent));
+        loops.start_services(&dispatcher);
+        dispatcher.discovery.catalogue.notify_changed();
+        metrics.config.set_generation(dispatcher.generation);
+        Ok(report)
+    }
+
+    /// Creates the services for other settings. Changes nothing that is in use.
+    fn generation(
+        &self,
+        settings: &Settings,
+        before: &Dispatcher,
+    ) -> Result<(GenerationBase, Dispatcher), GatewayError> {
+        let (discovery, metrics) = (&before.discovery, &self.lasting.metrics);
+        let base = GenerationBase {
+            directory: Arc::new(discovery.directory.renewed(settings, metrics)?),
+            limits: Arc::new(discovery.limits.renewed(&settings.limits, &settings.agents, metrics)),
+        };
+        let dispatcher = Dispatcher::of_generation(settings, &self.lasting, &base, Some(before))?;
+        Ok((base, dispatcher))
+    }
+
+    /// Passes the state of agents to their successors, and starts and ends their loops.
+    async fn pass_agents(&self, loops: &mut GenerationLoops, change: &AgentChange, directory: &Directory) {
+        let upkeep = directory.upkeep();
+        let ending = change.removed.iter().chain(change.replaced.iter().map(|(old, _)| old));
+        loops.end_agents(ending.map(|agent| agent.settings.name.as_str())).await;
+        let mut awaited = Vec::new();
+        for (old, new) in &change.replaced {
+            if !upkeep.succeed(new, old) && old.known().is_some() {
+                awaited.push(new);
+            }
+        }
+        let mut fetched = directory.changes();
+        loops.start_agents(directory);
+        let all = async {
+            while awaited.iter().any(|agent| !agent.is_initialized()) && fetched.changed().await.is_ok() {}
+        };
+        if loops.runtime.is_some() && timeout(CARD_TIMEOUT, all).await.is_err() {
+            info!("timed out waiting for agent cards at their new location");
+        }
+    }
+}
+
+/// The difference between two sets of agents.
+struct AgentChange {
+    added: Vec<String>,
+    removed: Vec<Arc<Agent>>,
+    /// Agents with other settings: before, and after.
+    replaced: Vec<(Arc<Agent>, Arc<Agent>)>,
+}
+
+impl AgentChange {
+    fn between(before: &Directory, after: &Directory) -> Self {
+        let mut change = Self { added: Vec::new(), removed: Vec::new(), replaced: Vec::new() };
+        for new in after.agents() {
+            match before.find(&new.settings.name) {
+                None => change.added.push(new.settings.name.clone()),
+                Some(old) if Arc::ptr_eq(old, new) => {}
+                Some(old) => change.replaced.push((old.clone(), new.clone())),
+            }
+        }
+        let gone = before.agents().iter().filter(|old| after.find(&old.settings.name).is_none());
+        change.removed.extend(gone.cloned());
+        change
+    }
+}
+
+/// The loops of the present generation. Those of an agent continue while its settings stay the same.
+#[derive(Default)]
+pub(super) struct GenerationLoops {
+    /// `None` until the background service runs.
+    runtime: Option<Handle>,
+    agents: HashMap<String, JoinSet<()>>,
+    catalogue: JoinSet<()>,
+    issuers: JoinSet<()>,
+    /// The authenticator of which the issuers are asked.
+    authenticator: Option<Authenticator>,
+}
+
+impl GenerationLoops {
+    /// Starts the loops of the agents that have none.
+    fn start_agents(&mut self, directory: &Directory) {
+        let Some(runtime) = &self.runtime else { return };
+        for agent in directory.agents() {
+            let known = self.agents.entry(agent.settings.name.clone()).or_default();
+            if known.is_empty() {
+                start_agent(known, runtime, directory.upkeep(), agent);
+            }
+        }
+    }
+
+    /// Ends the loops of these agents, and waits until none of them runs.
+    async fn end_agents(&mut self, names: impl Iterator<Item = &str>) {
+        for name in names {
+            if let Some(mut work) = self.agents.remove(name) {
+                work.shutdown().await;
+            }
+        }
+    }
+
+    /// Starts the loops of the services of a generation in place of those before.
+    fn start_services(&mut self, dispatcher: &Dispatcher) {
+        let Some(runtime) = &self.runtime else { return };
+        let catalogue = dispatcher.discovery.catalogue.clone();
+        self.catalogue.abort_all();
+        self.catalogue = JoinSet::new();
+        self.catalogue.spawn_on(async move { catalogue.run().await }, runtime);
+        let authenticator = dispatcher.authenticator.authenticator();
+        if !self.authenticator.as_ref().is_some_and(|known| known.has_issuers_of(authenticator)) {
+            self.issuers = JoinSet::new();
+            self.issuers.spawn_on(authenticator.keep_fresh(), runtime);
+            self.authenticator = Some(authenticator.clone());
+        }
+    }
+}
+
+/// Starts the loops of an agent: its card, its credentials and its health checks.
+fn start_agent(work: &mut JoinSet<()>, runtime: &Handle, upkeep: &Arc<AgentUpkeep>, agent: &Arc<Agent>) {
+    for at in 0..agent.endpoint_count() {
+        let (upkeep, agent) = (upkeep.clone(), agent.clone());
+        work.spawn_on(async move { upkeep.run_health_checks(&agent, at).await }, runtime);
+    }
+    let (refreshed, of) = (upkeep.clone(), agent.clone());
+    work.spawn_on(async move { refreshed.run_refresh(&of).await }, runtime);
+    let (kept, of) = (upkeep.clone(), agent.clone());
+    work.spawn_on(async move { kept.keep_credentials(&of).await }, runtime);
+}
+
+/// A key that is bound to the process, by its path: takes the value of the settings in use, and
+/// returns true if the other one differs.
+struct BoundKey {
+    path: &'static str,
+    keep: fn(&Settings, &mut Settings) -> bool,
+}
+
+/// Declares keys that need a restart, by their path in the configuration and in the settings.
+macro_rules! bound_keys {
+    ($($path:literal: $($field:ident).+;)*) => {
+        &[$(BoundKey { path: $path, keep: |used, new| keep(&used.$($field).+, &mut new.$($field).+) }),*]
+    };
+}
+
+/// The keys that need a restart, besides those of listeners. The sockets are bound to the first
+/// ones; the maps of tasks, sessions and memory are made with the others.
+const BOUND_KEYS: &[BoundKey] = bound_keys! {
+    "admin": admin;
+    "health": health;
+    "threads": threads;
+    "shutdown": shutdown;
+    "upgrade": upgrade;
+    "seal_key": seal_keys;
+    "log.format": log.format;
+    "limits.connections": limits.connections;
+    "limits.address_connections": limits.address_connections;
+    "limits.header": limits.header;
+    "limits.header_read": limits.header_read;
+    "limits.keep_alive": limits.keep_alive;
+    "limits.write_stall": limits.write_stall;
+    "tasks.data_dir": tasks.data_dir;
+    "tasks.ttl": tasks.ttl;
+    "tasks.max": tasks.max;
+    "tasks.max_bytes": tasks.max_bytes;
+    "tasks.keep_artifacts": tasks.keep_artifacts;
+    "sessions": sessions;
+    "background.max": background.max;
+};
+
+fn keep<T: PartialEq + Clone>(used: &T, new: &mut T) -> bool {
+    let is_other = used != new;
+    if is_other {
+        new.clone_from(used);
+    }
+    is_other
+}
+
+/// Gives the settings the present values of all keys that need a restart. Returns those of which
+/// the value differs.
+fn keep_bound(used: &Settings, new: &mut Settings) -> Vec<String> {
+    let bound = BOUND_KEYS.iter().filter(|key| (key.keep)(used, new));
+    let mut kept: Vec<String> = bound.map(|key| key.path.to_owned()).collect();
+    kept.extend(keep_listeners(&used.listeners, &mut new.listeners));
+    kept.extend(keep_memory(used.resources.memory.as_ref(), &mut new.resources.memory));
+    kept
+}
+
+/// Gives the settings the present listeners, with the services and the authentication that the new
+/// ones at the same address have.
+fn keep_listeners(used: &[Listener], new: &mut Vec<Listener>) -> Vec<String> {
+    let mut named = Vec::new();
+    let mut offered: Vec<Option<Listener>> = std::mem::take(new).into_iter().map(Some).collect();
+    for listener in used {
+        let at =
+            offered.iter().position(|new| new.as_ref().is_some_and(|new| new.address == listener.address));
+        let same = at.and_then(|at| Some((at, offered.get_mut(at)?.take()?)));
+        let Some((at, same)) = same else {
+            named.push(format!("listeners ({} is removed)", listener.address));
+            new.push(listener.clone());
+            continue;
+        };
+        if !has_same_tls(listener.tls.as_ref(), same.tls.as_ref()) {
+            named.push(format!("listeners[{at}].tls"));
+        }
+        new.push(Listener { tls: listener.tls.clone(), ..same });
+    }
+    let more = offered.iter().enumerate().filter(|(_, new)| new.is_some());
+    named.extend(more.map(|(at, _)| format!("listeners[{at}].address")));
+    named
+}
+
+/// Returns true if the settings of TLS are the same. Files with other content are read again by
+/// themselves.
+fn has_same_tls(used: Option<&ListenerTls>, new: Option<&ListenerTls>) -> bool {
+    match (used, new) {
+        (Some(used), Some(new)) => used.has_same_files(new),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Gives the settings the present bounds of the memory bank. Its filters and rates may change.
+fn keep_memory(used: Option<&MemoryFamily>, new: &mut Option<MemoryFamily>) -> Option<String> {
+    let kept = used.map(|used| {
+        let (policy, task_results) = match new.as_ref() {
+            Some(new) => (new.policy.clone(), new.task_results),
+            None => (used.policy.clone(), used.task_results),
+        };
+        MemoryFamily { policy, task_results, ..used.clone() }
+    });
+    let is_other = kept != *new;
+    *new = kept;
+    is_other.then(|| "resources.memory".to_owned())
+}
+
+/// Returns the sections with other values.
+fn changed_sections(used: &Settings, new: &Settings) -> Vec<String> {
+    macro_rules! sections {
+        ($($section:ident),*) => {{
+            // A section that is added must be compared here.
+            let Settings { $($section: _,)* files: _ } = used;
+            [$((stringify!($section), used.$section != new.$section)),*]
+        }};
+    }
+    let sections = sections!(
+        public_url, listeners, admin, seal_keys, auth, rules, agents, outbound, mcp, resources, prompts,
+        calls, cards, sessions, limits, tasks, streams, background, push, threads, log, shutdown, upgrade,
+        reload, ready, health
+    );
+    sections.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name.to_owned()).collect()
+}

@@ -1,0 +1,120 @@
+//! Triggers of a reload: SIGHUP, and changed files.
+//!
+//! See `gateway::reload` for the reload itself, and `tls` for certificates, which follow SIGHUP and
+//! their files on their own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::signal::unix::Signal;
+use tokio::sync::Mutex;
+use tracing::{debug, warn};
+
+use crate::config::Settings;
+use crate::file_watcher::FileWatcher;
+use crate::gateway::{LoadSettings, ReloadCause, ReloadError, Reloader};
+
+/// Interval of the checks of files (`reload.watch`). A change is applied after the second check that
+/// finds it, when all files that belong together have been written.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The configuration file of a process, to be read again.
+pub(crate) struct ReloadSource {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Reads it, with everything that it names.
+    pub(crate) load: Arc<LoadSettings>,
+}
+
+/// Reloads the configuration on SIGHUP, and when its files change if that is on.
+pub(super) struct ConfigWatcher {
+    pub(super) reloader: Arc<Reloader>,
+    /// Taken when the service starts. `None`: SIGHUP cannot be received.
+    pub(super) hangups: Mutex<Option<Signal>>,
+    /// The configuration file, which is watched whatever else is.
+    pub(super) file: PathBuf,
+}
+
+#[async_trait]
+impl BackgroundService for ConfigWatcher {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let mut hangups = self.hangups.lock().await.take();
+        let mut watcher: Option<FileWatcher> = None;
+        loop {
+            let files = self.files().await;
+            let is_told = tokio::select! {
+                _ = shutdown.wait_for(|ends| *ends) => return,
+                () = received(&mut hangups) => true,
+                () = tokio::time::sleep(CHECK_INTERVAL), if files.is_some() => false,
+            };
+            let has_changed = match files {
+                Some(files) => look(&mut watcher, files, is_told).await,
+                None => false,
+            };
+            let cause = match (is_told, has_changed) {
+                (true, _) => ReloadCause::Signal,
+                (false, true) => ReloadCause::File,
+                (false, false) => continue,
+            };
+            if let Err(ReloadError::Busy) = self.reloader.reload(cause).await {
+                warn!("failed to reload configuration: too many reloads wait for their turn");
+            }
+        }
+    }
+}
+
+impl ConfigWatcher {
+    /// Returns the files of the configuration; `None` if they are not watched.
+    async fn files(&self) -> Option<Vec<PathBuf>> {
+        let Settings { reload, files, .. } = self.reloader.configured().await;
+        reload.watch.then(|| std::iter::once(self.file.clone()).chain(files).collect())
+    }
+}
+
+/// Waits for a signal, without end if none can be received.
+async fn received(hangups: &mut Option<Signal>) {
+    let is_received = match hangups {
+        Some(hangups) => hangups.recv().await.is_some(),
+        None => false,
+    };
+    if !is_received {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Checks files, which are read now if `are_read`. Returns true if they have changed and the change
+/// is complete.
+async fn look(watcher: &mut Option<FileWatcher>, files: Vec<PathBuf>, are_read: bool) -> bool {
+    let mut known = watcher.take();
+    let looked = tokio::task::spawn_blocking(move || {
+        let paths = || files.iter().map(PathBuf::as_path);
+        let has_settled = match &mut known {
+            Some(known) => {
+                let has_settled = known.has_settled(paths());
+                if are_read {
+                    known.accept();
+                }
+                has_settled
+            }
+            None => {
+                known = Some(FileWatcher::of(paths()));
+                false
+            }
+        };
+        (known, has_settled)
+    });
+    match looked.await {
+        Ok((known, has_settled)) => {
+            *watcher = known;
+            has_settled
+        }
+        Err(error) => {
+            debug!(%error, "failed to check files of configuration");
+            false
+        }
+    }
+}
