@@ -99,6 +99,7 @@ enum Action {
     Activity,
     History,
     Audit,
+    Configuration,
     /// Writes its answer itself, as a stream.
     Call,
     Reload,
@@ -125,6 +126,7 @@ const ROUTES: &[AdminRoute] = &[
     get("/api/activity", Access::Operator, Action::Activity),
     get("/api/history", Access::Operator, Action::History),
     get("/api/audit", Access::Operator, Action::Audit),
+    get("/api/config", Access::Operator, Action::Configuration),
     route(Method::POST, "/api/mcp", Access::Operator, Action::Call),
     get("/api/session", Access::Open, Action::SessionState),
     route(Method::POST, "/api/session", Access::Open, Action::SignIn),
@@ -285,6 +287,8 @@ struct AdminPages {
     served: ServedRoutes,
     authentication: AdminAuthentication,
     relay: McpRelay,
+    /// The configuration at the start, for the page.
+    configuration: String,
 }
 
 impl AdminApp {
@@ -326,6 +330,7 @@ impl AdminApp {
             served,
             authentication: AdminAuthentication::new(admin),
             relay: McpRelay::new(settings),
+            configuration: page::configuration(settings).to_string(),
         };
         Self { pages, timeouts, options }
     }
@@ -499,6 +504,7 @@ impl AdminPages {
                 &json!({ "seconds": recent::SAMPLE_SECONDS, "intervals": view.history() }),
             ),
             Action::Audit => AdminResponse::json(StatusCode::OK, &audit_page(request.number("offset"))),
+            Action::Configuration => AdminResponse::new(StatusCode::OK, JSON, self.configuration.clone()),
             // Served before.
             Action::Call => return Err(AdminError::new(StatusCode::NOT_FOUND, "not served here")),
             Action::Agent => {
@@ -686,16 +692,13 @@ async fn read_body(http: &mut ServerSession, within: Duration) -> Result<Bytes, 
     if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
         return Err(too_large());
     }
+    let incomplete = |_| AdminError::new(StatusCode::BAD_REQUEST, "the body is not complete");
     let reading = async {
         if http.req_header().headers.contains_key(http::header::EXPECT) {
-            http.write_continue_response().await.ok();
+            http.write_continue_response().await.map_err(incomplete)?;
         }
         let mut whole = BytesMut::new();
-        while let Some(piece) = http
-            .read_request_body()
-            .await
-            .map_err(|_| AdminError::new(StatusCode::BAD_REQUEST, "the body is not complete"))?
-        {
+        while let Some(piece) = http.read_request_body().await.map_err(incomplete)? {
             if whole.len() + piece.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }

@@ -216,11 +216,31 @@ async function audit(_, query) {
 }
 
 async function configuration() {
-  const settings = await get('/config');
+  const settings = await get('/api/config');
+  const { listeners, agents, agents_total: total, rules, admin, health, auth, public_url: url, seal_keys: seals, ...sections } = settings;
+  const words = (list) => (list?.length ? list.join(', ') : '–');
+  const encryption = (tls) => (tls ? `${tls.profile}, client certificates ${tls.client_auth}` : 'none');
+  const own = [
+    ...listeners.map((one) => [code(one.address), one.serve.join(', '), encryption(one.tls), one.require]),
+    ...(admin ? [[code(admin.address), 'admin', encryption(admin.tls), `${admin.tokens} tokens`]] : []),
+    ...(health ? [[code(health.address), health.metrics ? 'probes, metrics' : 'probes', 'none', '–']] : []),
+  ];
+  const credentials = (one) => words([one.authorization, one.api_keys ? 'API key' : null, one.client_certificate ? 'client certificate' : null, ...one.headers].filter(Boolean));
   return [
     h('h1', {}, 'Configuration'),
-    h('p', { class: 'lead' }, 'The configuration that counts now. Secrets are hidden.'),
-    panel('In effect', h('pre', { class: 'result tall', tabindex: '0' }, JSON.stringify(settings, null, 2))),
+    h('p', { class: 'lead' }, 'As it was at the start of the process. Secrets are left out.'),
+    panel('Listeners', table('Listeners', ['Address', 'Services', 'TLS', 'Credentials'], own, 'There are none.')),
+    panel('Callers', h('dl', { class: 'facts' }, [
+      ['Public URL', url ? code(url) : '–'], ['Mechanisms', words(auth.mechanisms)], ['API keys of', words(auth.api_keys)],
+      ['Issuers', words(auth.issuers)], ['Seal keys', String(seals)],
+    ].map(([term, value]) => h('div', {}, h('dt', {}, term), h('dd', {}, value))))),
+    panel('Rules', table('Rules, the first that matches decides', ['Rule', 'Effect', 'Callers', 'Agents', 'Tools', 'Methods'],
+      rules.map((one) => [one.name, one.deny ? badge('bad', 'deny') : badge('good', 'allow'), words(one.callers), words(one.agents), words(one.tools), words(one.methods)]),
+      'There are none: every caller may do everything.')),
+    panel(`Configured agents (${number(total)})`, table('Configured agents', ['Agent', 'Card', 'Credentials', 'Forwarded headers'],
+      agents.map((one) => [h('a', { href: `#/agents/${encodeURIComponent(one.name)}`, 'data-key': one.name }, one.name), code(one.card), credentials(one), words(one.forward_headers)]), 'There are none.')),
+    panel('Sections', Object.entries(sections).map(([name, lines]) =>
+      h('details', {}, h('summary', {}, name), h('pre', { class: 'result', tabindex: '0', 'aria-label': name }, lines.join('\n'))))),
   ];
 }
 
