@@ -29,7 +29,7 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::{debug, info};
@@ -288,7 +288,7 @@ struct AdminPages {
     authentication: AdminAuthentication,
     relay: McpRelay,
     /// The configuration at the start, for the page.
-    configuration: String,
+    configuration: Value,
 }
 
 impl AdminApp {
@@ -330,7 +330,7 @@ impl AdminApp {
             served,
             authentication: AdminAuthentication::new(admin),
             relay: McpRelay::new(settings),
-            configuration: page::configuration(settings).to_string(),
+            configuration: page::configuration(settings),
         };
         Self { pages, timeouts, options }
     }
@@ -504,7 +504,7 @@ impl AdminPages {
                 &json!({ "seconds": recent::SAMPLE_SECONDS, "intervals": view.history() }),
             ),
             Action::Audit => AdminResponse::json(StatusCode::OK, &audit_page(request.number("offset"))),
-            Action::Configuration => AdminResponse::new(StatusCode::OK, JSON, self.configuration.clone()),
+            Action::Configuration => AdminResponse::json(StatusCode::OK, &self.configuration().await),
             // Served before.
             Action::Call => return Err(AdminError::new(StatusCode::NOT_FOUND, "not served here")),
             Action::Agent => {
@@ -554,6 +554,14 @@ impl AdminPages {
                 Err(AdminError::new(StatusCode::SERVICE_UNAVAILABLE, busy)
                     .with(RETRY_AFTER, HeaderValue::from_static("1")))
             }
+        }
+    }
+
+    /// Returns the configuration that was loaded last, for the page.
+    async fn configuration(&self) -> Value {
+        match &self.reloader {
+            Some(reloader) => page::configuration(&reloader.configured().await),
+            None => self.configuration.clone(),
         }
     }
 
@@ -647,7 +655,7 @@ struct OverviewBody {
 const AUDIT_PAGE: usize = 100;
 
 /// Returns a page of the audit log, the newest first.
-fn audit_page(offset: usize) -> serde_json::Value {
+fn audit_page(offset: usize) -> Value {
     let lines = recent::audit_lines();
     let total = lines.len();
     let page: Vec<_> = lines.iter().skip(offset).take(AUDIT_PAGE).map(|line| &**line).collect();

@@ -38,7 +38,7 @@ use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
 use crate::config::{Admin, Limits, Listener, ListenerTls, RequireRule, Settings, Shutdown};
-use crate::gateway::{Gateway, GatewayError, Reloader};
+use crate::gateway::{self, Gateway, GatewayError, Reloader};
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
@@ -132,10 +132,7 @@ fn create(
     // Before the gateway, which reads the limit too.
     let descriptors = FileDescriptorBudget::raised();
     warn_if_few(descriptors, &settings);
-    let addresses: Vec<SocketAddr> = settings.listeners.iter().map(|listener| listener.address).collect();
-    let own = addresses.iter().copied().chain(settings.admin.iter().map(|admin| admin.address));
-    let own = own.chain(settings.health.iter().map(|health| health.address));
-    let mut sockets = UpgradeCoordinator::new(settings.upgrade.directory.clone(), own.collect());
+    let mut sockets = UpgradeCoordinator::new(settings.upgrade.directory.clone(), own_addresses(&settings));
     if takes_over || settings.upgrade.directory.is_some() {
         sockets.prepare()?;
     }
@@ -144,28 +141,19 @@ fn create(
     if !takes_over {
         sockets.addresses().iter().try_for_each(|address| probe(*address))?;
     }
-    // The process that hands over still owns the data directory.
-    let make = if takes_over { Gateway::with_store_handover } else { Gateway::new };
-    let (gateway, background) = make(settings.clone())?;
-    if takes_over {
-        gateway.expect_predecessor();
-    }
+    let (gateway, background) = open_gateway(settings.clone(), takes_over)?;
     let listeners = ListenerShutdown::new();
     settings.listeners.iter().for_each(warn_if_unauthenticated);
-    let (reloader, config_file) = match source {
-        Some(ReloadSource { file, load }) => {
-            (Some(Reloader::new(gateway.clone(), settings.clone(), load)), Some(file))
-        }
-        None => (None, None),
-    };
+    let (reloader, config_file) = source
+        .map(|ReloadSource { file, load }| (Reloader::new(gateway.clone(), settings.clone(), load), file))
+        .unzip();
     let served = ServedGateway { gateway: &gateway, end: &listeners, reloader: reloader.as_ref() };
     let mut terminal = TlsTerminal::default();
     let mut services = add_listeners(&mut server, &settings, served, descriptors, &mut terminal)?;
     services.extend(add_admin(&mut server, &settings, served, &mut terminal)?);
     server.add_service(background_service("gateway", background));
-    if let Some(levels) = signals.as_ref().and_then(|_| log::LevelSignals::register()) {
-        let levels = LevelService(tokio::sync::Mutex::new(levels));
-        server.add_service(background_service("log level", levels));
+    if signals.is_some() {
+        add_level_service(&mut server);
     }
     if let (Some(reloader), Some(file)) = (reloader, config_file) {
         let hangups = tokio::sync::Mutex::new(config_hangups);
@@ -179,12 +167,8 @@ fn create(
     let is_serving = Arc::new(AtomicBool::new(!takes_over));
     if takes_over {
         let takeover = SocketTakeover { gateway: gateway.clone(), upgrade: sockets.clone() };
-        let takeover = server.add_service(background_service("takeover", takeover));
-        let bootstrap = server.bootstrap_as_a_service();
-        bootstrap.add_dependency(takeover);
         let serving = Serving { gateway: gateway.clone(), is_serving: is_serving.clone() };
-        services.push(server.add_service(background_service("serving", serving)));
-        services.iter().for_each(|service| service.add_dependency(&bootstrap));
+        bootstrap_after(&mut server, takeover, serving, services);
     } else {
         server.bootstrap();
     }
@@ -200,6 +184,48 @@ fn create(
         listeners,
         signals,
     })
+}
+
+/// Returns the addresses of all listeners.
+fn own_addresses(settings: &Settings) -> Vec<SocketAddr> {
+    let clients = settings.listeners.iter().map(|listener| listener.address);
+    let admin = settings.admin.iter().map(|admin| admin.address);
+    clients.chain(admin).chain(settings.health.iter().map(|health| health.address)).collect()
+}
+
+/// Creates the gateway. The process that hands over still owns the data directory.
+fn open_gateway(
+    settings: Settings,
+    takes_over: bool,
+) -> Result<(Gateway, gateway::BackgroundService), GatewayError> {
+    let make = if takes_over { Gateway::with_store_handover } else { Gateway::new };
+    let (gateway, background) = make(settings)?;
+    if takes_over {
+        gateway.expect_predecessor();
+    }
+    Ok((gateway, background))
+}
+
+/// Starts the services of a process that takes sockets over, once it has them.
+fn bootstrap_after(
+    server: &mut Server,
+    takeover: SocketTakeover,
+    serving: Serving,
+    mut services: Vec<ServiceHandle>,
+) {
+    let takeover = server.add_service(background_service("takeover", takeover));
+    let bootstrap = server.bootstrap_as_a_service();
+    bootstrap.add_dependency(takeover);
+    services.push(server.add_service(background_service("serving", serving)));
+    services.iter().for_each(|service| service.add_dependency(&bootstrap));
+}
+
+/// Adds the service that changes the level of the log on signals.
+fn add_level_service(server: &mut Server) {
+    if let Some(levels) = log::LevelSignals::register() {
+        let levels = LevelService(tokio::sync::Mutex::new(levels));
+        server.add_service(background_service("log level", levels));
+    }
 }
 
 /// Changes the level of the log on signals.

@@ -228,7 +228,7 @@ async function configuration() {
   const credentials = (one) => words([one.authorization, one.api_keys ? 'API key' : null, one.client_certificate ? 'client certificate' : null, ...one.headers].filter(Boolean));
   return [
     h('h1', {}, 'Configuration'),
-    h('p', { class: 'lead' }, 'As it was at the start of the process. Secrets are left out.'),
+    h('p', { class: 'lead' }, 'As it was loaded last. Secrets are left out.'),
     panel('Listeners', table('Listeners', ['Address', 'Services', 'TLS', 'Credentials'], own, 'There are none.')),
     panel('Callers', h('dl', { class: 'facts' }, [
       ['Public URL', url ? code(url) : '–'], ['Mechanisms', words(auth.mechanisms)], ['API keys of', words(auth.api_keys)],
