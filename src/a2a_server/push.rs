@@ -465,7 +465,9 @@ pub(super) fn policy_of(uri: &Uri, webhooks: &config::Webhooks) -> Result<Addres
 /// The reason, for the log alone: clients must not learn the addresses of internal names.
 pub(super) async fn is_allowed(uri: &Uri, webhooks: &config::Webhooks) -> Result<(), String> {
     let policy = policy_of(uri, webhooks).map_err(|error| error.to_string())?;
-    if matches!(policy, AddressPolicy::Trusted) {
+    // The names behind a proxy may have no address here; an address itself is judged in any case.
+    let is_name = host_of(uri).is_ok_and(|(host, _)| matches!(host, config::Host::Name(_)));
+    if matches!(policy, AddressPolicy::Trusted) || (webhooks.is_resolved_by_proxy && is_name) {
         return Ok(());
     }
     let checked = tokio::time::timeout(RESOLVE_TIMEOUT, filter_addresses(uri, &policy)).await;
@@ -529,7 +531,7 @@ mod tests {
     async fn a_name_that_the_operator_lists_need_not_lead_anywhere_from_here() {
         let names = ["hook.invalid", "other.invalid:8443", "localhost:9"];
         let allow = AllowList(names.map(|name| Allowed::Host(name.to_owned())).to_vec());
-        let webhooks = config::Webhooks { allow, http: true };
+        let webhooks = config::Webhooks { allow, http: true, is_resolved_by_proxy: false };
         for (url, may) in [
             ("https://hook.invalid/x", true),
             ("http://HOOK.invalid:99/x", true),

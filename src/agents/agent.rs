@@ -333,6 +333,7 @@ impl Agent {
             tls,
             timeouts,
             server_name,
+            proxy: self.settings.proxy.clone(),
             ..TargetSettings::new(address.uri, address.policy)
         })?)
     }

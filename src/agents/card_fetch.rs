@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use jsonwebtoken::jwk::JwkSet;
 use serde::de::IgnoredAny;
@@ -35,10 +35,14 @@ use crate::config::CardSource;
 use crate::file_watcher::FileWatcher;
 use crate::telemetry::label::Reload;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::{HttpClient, Response, TransportError};
+use crate::transport::{HttpClient, Response, TlsFailure, TransportError};
 
 /// The maximum size of a card, in bytes.
 const MAX_CARD_BODY_BYTES: usize = 1024 * 1024;
+/// The maximum size of a response that is no card, in bytes, of which the kind is determined.
+const MAX_ERROR_BODY_BYTES: usize = 16 * 1024;
+/// The maximum length of a URL of a peer in messages, in bytes.
+const MAX_SHOWN_URL: usize = 256;
 /// The paths of cards, newest first.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
@@ -79,20 +83,33 @@ impl CardRequest<'_> {
         let [newest, older] = WELL_KNOWN.map(|path| format!("{base}{path}"));
         match self.get(&uri, &newest).await {
             Err(CardFetchError::Status(_, 404 | 405 | 410) | CardFetchError::Card(CardError::NotJson(_))) => {
-                self.get(&uri, &older).await
+                match self.get(&uri, &older).await {
+                    Err(CardFetchError::Status(..)) if !base.is_empty() && self.is_mcp_server(&uri).await => {
+                        Err(CardFetchError::McpServer(shown(&uri, uri.path())))
+                    }
+                    other => other,
+                }
             }
             other => other,
         }
     }
 
+    /// Returns true if the base URL answers as an MCP server does.
+    async fn is_mcp_server(&self, base: &Uri) -> bool {
+        let Ok(mut reply) = self.ask(base, base.path(), self.agent.token().await.as_ref()).await else {
+            return false;
+        };
+        is_event_stream(reply.headers()) || is_mcp_answer(&mut reply).await
+    }
+
     async fn get(&self, origin: &Uri, path: &str) -> Result<FetchedCard, CardFetchError> {
         let mut pass = self.agent.token().await;
-        let mut reply = self.ask(path, pass.as_ref()).await?;
+        let mut reply = self.ask(origin, path, pass.as_ref()).await?;
         if reply.status() == StatusCode::UNAUTHORIZED
             && let Some(refused) = pass.take()
             && let Some(another) = self.agent.refresh_token(&refused).await
         {
-            reply = self.ask(path, Some(&another)).await?;
+            reply = self.ask(origin, path, Some(&another)).await?;
         }
         let etag = reply.headers().get(ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let fresh_for = max_age(reply.headers());
@@ -103,21 +120,84 @@ impl CardRequest<'_> {
                 let etag = etag.or_else(|| self.etag.map(str::to_owned));
                 Ok(FetchedCard { card: None, etag, fresh_for, from })
             }
+            StatusCode::OK if is_event_stream(reply.headers()) => {
+                Err(CardFetchError::McpServer(shown(origin, path)))
+            }
             StatusCode::OK => {
-                let body = reply.collect(MAX_CARD_BODY_BYTES).await?;
+                let body = reply.collect(MAX_CARD_BODY_BYTES).await;
+                let body = body.map_err(|error| self.unreachable(origin, path, error))?;
                 Ok(FetchedCard { card: Some(AgentCard::parse(&body)?), etag, fresh_for, from })
             }
             status => {
-                // Without the query: it may carry a secret.
-                let path = path.split('?').next().unwrap_or_default().to_owned();
-                Err(CardFetchError::Status(path, status.as_u16()))
+                let (url, status) = (shown(origin, path), status.as_u16());
+                let leads_to = reply.headers().get(LOCATION).filter(|_| (300..400).contains(&status));
+                if let Some(to) = leads_to.and_then(|to| to.to_str().ok()) {
+                    let to = redirect_target(origin, to);
+                    return Err(CardFetchError::Redirect { url, status, to });
+                }
+                if is_mcp_answer(&mut reply).await {
+                    return Err(CardFetchError::McpServer(url));
+                }
+                Err(CardFetchError::Status(url, status))
             }
         }
     }
+
+    fn unreachable(&self, origin: &Uri, path: &str, error: TransportError) -> CardFetchError {
+        CardFetchError::unreachable(&self.agent.settings.name, shown(origin, path), error)
+    }
+}
+
+/// Returns a URL without its query, which may carry a secret.
+fn shown(origin: &Uri, path: &str) -> String {
+    let authority = origin.authority().map_or("", |authority| authority.as_str());
+    let path = path.split('?').next().unwrap_or_default();
+    format!("{}://{authority}{path}", origin.scheme_str().unwrap_or("http"))
+}
+
+/// Returns the URL that a redirect leads to, without its query.
+fn redirect_target(origin: &Uri, location: &str) -> String {
+    let location = clean(location.split(['?', '#']).next().unwrap_or_default(), MAX_SHOWN_URL);
+    if location.starts_with('/') && !location.starts_with("//") {
+        return shown(origin, &location);
+    }
+    // Credentials in a URL are not shown.
+    match location.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
+        Some((scheme, Some((_, rest)))) => format!("{scheme}://{rest}"),
+        Some((_, None)) | None => location,
+    }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let content = headers.get(CONTENT_TYPE).and_then(|content| content.to_str().ok());
+    content.is_some_and(|content| content.starts_with("text/event-stream"))
+}
+
+/// Returns true if a response to GET is that of an MCP server: it names a session or a version of
+/// MCP, or is an error of JSON-RPC. Servers of MCP answer so to a request that accepts no events; an
+/// agent has no reason to.
+async fn is_mcp_answer(reply: &mut Response) -> bool {
+    #[derive(Deserialize)]
+    struct RpcError {
+        jsonrpc: String,
+        #[serde(rename = "error")]
+        _error: IgnoredAny,
+    }
+    if ["mcp-session-id", "mcp-protocol-version"].iter().any(|name| reply.headers().contains_key(*name)) {
+        return true;
+    }
+    let Ok(body) = reply.collect(MAX_ERROR_BODY_BYTES).await else { return false };
+    serde_json::from_slice::<RpcError>(&body).is_ok_and(|error| error.jsonrpc == "2.0")
 }
 
 impl CardRequest<'_> {
-    async fn ask(&self, path: &str, pass: Option<&AccessToken>) -> Result<Response, CardFetchError> {
+    async fn ask(
+        &self,
+        origin: &Uri,
+        path: &str,
+        pass: Option<&AccessToken>,
+    ) -> Result<Response, CardFetchError> {
+        let place = path;
         let setting = |what: &str| CardFetchError::Setting(format!("card: {what}"));
         let target = self.agent.card_target.load_full().ok_or_else(|| setting("no such place"))?;
         let path = path.parse().map_err(|_| setting("its path cannot be called"))?;
@@ -131,7 +211,8 @@ impl CardRequest<'_> {
             headers.insert(IF_NONE_MATCH, etag);
         }
         self.agent.apply_credentials(&mut request, &path, pass).map_err(setting)?;
-        Ok(self.client.send(&target, request).await?)
+        let reply = self.client.send(&target, request).await;
+        reply.map_err(|error| self.unreachable(origin, place, error))
     }
 }
 
@@ -168,12 +249,41 @@ fn max_age(headers: &HeaderMap) -> Option<Duration> {
 /// A failure to fetch a card.
 #[derive(Debug, thiserror::Error)]
 pub enum CardFetchError {
-    /// The agent does not respond.
+    /// The agent does not respond at this URL.
+    #[error("cannot be reached at {url}: {error}{remedy}")]
+    Unreachable {
+        /// The URL without its query.
+        url: String,
+        /// The error of the exchange.
+        #[source]
+        error: TransportError,
+        /// The remedy for the operator; empty if none is known.
+        remedy: String,
+    },
+    /// An address of the agent cannot be used.
     #[error("cannot be reached: {0}")]
     Transport(#[from] TransportError),
     /// The response is not a card.
-    #[error("GET {0} answered with HTTP {1}")]
+    #[error("GET {0} answered with HTTP {1}{remedy}", remedy = status_remedy(*.1))]
     Status(String, u16),
+    /// The response leads to another URL, which the gateway does not follow.
+    #[error(
+        "GET {url} answered with HTTP {status}, a redirect to {to}, which is not followed: if that is the agent, write this URL under \
+         card"
+    )]
+    Redirect {
+        /// The URL that was asked.
+        url: String,
+        /// The status of the response.
+        status: u16,
+        /// The URL that it leads to, without its query.
+        to: String,
+    },
+    /// The URL is that of an MCP server.
+    #[error(
+        "{0} answers as an MCP server does, not as an A2A agent: MCP clients connect to it directly; card must lead to an A2A agent"
+    )]
+    McpServer(String),
     /// The card cannot be used.
     #[error("{0}")]
     Card(#[from] CardError),
@@ -189,6 +299,27 @@ pub enum CardFetchError {
     /// A setting of this agent cannot be used.
     #[error("{0}")]
     Setting(String),
+}
+
+impl CardFetchError {
+    /// Creates the error of an exchange with an agent, with its remedy.
+    pub(super) fn unreachable(agent: &str, url: String, error: TransportError) -> Self {
+        let remedy = match &error {
+            TransportError::Tls(error) => TlsFailure::of(error).remedy(),
+            _ => None,
+        };
+        let remedy = remedy.map(|remedy| format!("; {remedy} (agents.{agent})")).unwrap_or_default();
+        Self::Unreachable { url, error, remedy }
+    }
+}
+
+/// Returns the remedy for a status, to be appended.
+fn status_remedy(status: u16) -> &'static str {
+    match status {
+        401 | 403 => ": it requires credentials (headers or auth of the agent)",
+        404 | 410 => ": no card is there, check the URL",
+        _ => "",
+    }
 }
 
 /// The reason for which a card is not trusted.

@@ -527,7 +527,9 @@ impl AgentUpkeep {
             request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
             let unusable = |what: &str| CardFetchError::Setting(what.to_owned());
             agent.apply_credentials(&mut request, &way.path, pass.as_ref()).map_err(unusable)?;
-            let mut reply = self.client.send(&way.target, request).await?;
+            let reply = self.client.send(&way.target, request).await;
+            let unreached = |error| CardFetchError::unreachable(&agent.settings.name, url.to_owned(), error);
+            let mut reply = reply.map_err(unreached)?;
             let status = reply.status().as_u16();
             let body = reply.collect(PROBE_ANSWER).await?;
             match question.verdict(status, &body) {

@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::fmt::Display;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -383,8 +384,8 @@ impl EndpointPermit<'_> {
     /// dropped.
     pub(super) fn record_success(mut self, status: StatusCode) -> Option<InFlightGuard> {
         match status.as_u16() {
-            502..=504 => self.fail(),
-            _ => self.site.note(self.site.breaker.answered(self.pass)),
+            502..=504 => self.fail(&status),
+            _ => self.site.note(self.site.breaker.answered(self.pass), &status),
         }
         self.pass = BreakerPermit::Plain;
         self.busy.take()
@@ -392,7 +393,7 @@ impl EndpointPermit<'_> {
 
     /// Records a successful check.
     pub(super) fn record_check(mut self) {
-        self.site.note(self.site.breaker.checked(self.pass));
+        self.site.note(self.site.breaker.checked(self.pass), &"");
         self.pass = BreakerPermit::Plain;
     }
 
@@ -403,20 +404,21 @@ impl EndpointPermit<'_> {
             | TransportError::Refused { .. }
             | TransportError::Connect(_)
             | TransportError::ConnectTimeout
+            | TransportError::Proxy(_)
             | TransportError::Tls(_)
             | TransportError::FirstByteTimeout
             | TransportError::IdleTimeout
             | TransportError::TotalTimeout
             | TransportError::Unsent(_)
             | TransportError::Broken(_)
-            | TransportError::Truncated => self.fail(),
+            | TransportError::Truncated => self.fail(error),
             // The endpoint is available, even if its response is unusable.
             TransportError::Unasked(_)
             | TransportError::Encoded
             | TransportError::HeaderTooLarge
             | TransportError::TooLarge { .. }
             | TransportError::TooManyPieces
-            | TransportError::NoRoom(_) => self.site.note(self.site.breaker.answered(self.pass)),
+            | TransportError::NoRoom(_) => self.site.note(self.site.breaker.answered(self.pass), error),
             // No request was sent.
             TransportError::BadUri(_) | TransportError::OpenFiles => return,
         }
@@ -425,13 +427,13 @@ impl EndpointPermit<'_> {
 
     /// Records a check without a good response in time.
     pub(super) fn record_unreachable(mut self) {
-        self.fail();
+        self.fail(&"no good answer to a health check");
         self.pass = BreakerPermit::Plain;
     }
 
-    fn fail(&self) {
+    fn fail(&self, error: &dyn Display) {
         self.site.metrics.failures.inc();
-        self.site.note(self.site.breaker.failed(self.pass, Instant::now(), rand::random()));
+        self.site.note(self.site.breaker.failed(self.pass, Instant::now(), rand::random()), error);
     }
 }
 
@@ -459,15 +461,15 @@ impl EndpointTracker {
         }
     }
 
-    /// Logs and counts a transition, once.
-    fn note(&self, change: Transition) {
+    /// Logs and counts a transition, once. `error` is the last failure.
+    fn note(&self, change: Transition, error: &dyn Display) {
         match change {
             Transition::None => {}
             Transition::Ejected(pause) => {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);
                 self.metrics.ejections.inc();
                 self.show_up(false);
-                warn!(agent = self.agent, endpoint = self.name, ?pause, "endpoint ejected");
+                warn!(agent = self.agent, endpoint = self.name, %error, ?pause, "endpoint ejected");
             }
             Transition::Returned => {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);

@@ -26,7 +26,8 @@ use crate::fault::AgentFailure;
 use crate::jsonrpc::Text;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::{
-    AddressClass, AddressPolicy, DeliveryState, HttpClient, Response, TransportError, Upstream,
+    AddressClass, AddressPolicy, ConnectFailure, DeliveryState, HttpClient, Response, TlsFailure,
+    TransportError, Upstream,
 };
 
 /// The resolved state of an agent. Clones share later changes.
@@ -209,9 +210,11 @@ impl ResolvedAgent {
                 TransportError::Refused { .. } => "it is at an address that may not be called",
                 TransportError::OpenFiles => "the gateway has no room for another connection",
                 TransportError::ConnectTimeout => "no connection in time",
-                TransportError::Tls(_) => "TLS handshake failed",
+                TransportError::Proxy(failure) => failure.text(),
+                TransportError::Tls(error) => TlsFailure::of(error).text(),
+                TransportError::Connect(error) => ConnectFailure::of(error).text(),
                 TransportError::BadUri(_) => "its address cannot be used",
-                _ => "connection refused",
+                _ => "connection closed",
             });
         }
         match error {
@@ -369,7 +372,10 @@ pub enum UntrustedInterface {
     #[error("the host of the card's interface URL {0:?} {1}")]
     OddHost(String, &'static str),
     /// The card came by https and the interface is http.
-    #[error("the card came by https and its interface {0:?} is http: credentials would travel in the open")]
+    #[error(
+        "the card came by https and its interface {0:?} is http: credentials would travel in the open; correct the card, or write the \
+         URL to call under endpoints"
+    )]
     Downgrade(String),
     /// Another host than the card's.
     #[error(

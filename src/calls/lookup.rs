@@ -209,7 +209,7 @@ impl TaskLookup {
             if let Err(trouble) =
                 refilled.unwrap_or(Err(AgentFailure::Timeout("it does not give its artifacts again")))
             {
-                tracing::warn!(agent = %entry.agent(), error = %trouble, "failed to refetch evicted artifacts");
+                tracing::info!(agent = %entry.agent(), error = %trouble, "failed to refetch evicted artifacts");
             }
             // The follower continues with these credentials when its own are refused.
             if is_followed {

@@ -58,7 +58,7 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let directory = Metrics::new().map_err(|error| error.to_string()).and_then(|metrics| {
-        let client = HttpClient::new(ClientLimits::default());
+        let client = HttpClient::through(ClientLimits::default(), settings.outbound.proxy.clone());
         Directory::new(&settings, client, &metrics).map_err(|problem| problem.to_string())
     });
     let (runtime, directory) = match (runtime, directory) {

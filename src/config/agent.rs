@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
 use jsonwebtoken::jwk::JwkSet;
@@ -17,17 +16,17 @@ use serde_json::Value;
 
 use super::credentials::AgentAuthKeys;
 use super::credentials::{is_forbidden, is_reserved};
-use super::endpoints::{Breaker, Health, LoadBalancing, Queue};
+use super::endpoints::{AgentTimeouts, Breaker, Health, LoadBalancing, Queue};
 use super::forms::{Form, KeyForm, checked_text, choice};
 use super::host::{check_host, web_url};
 use super::manifest::{self, ManifestAgent};
+use super::outbound::ProxyChoice;
 use super::pem::card_keys;
 use super::pem::{self, CertificatePem, KeyPem, Pem};
 use super::reference::{ReloadableSecret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
 use super::spanned::{Location, Spanned};
-use super::units::HumanDuration;
 use super::{AgentAuth, MethodSettings, PerMethod};
 
 /// Largest file of a card, in bytes.
@@ -88,6 +87,9 @@ section! {
         /// Hosts (`name` or `name:port`) besides the card's own to which the card may send this
         /// agent's credentials.
         allow_hosts: Vec<Spanned<HostText>> => Vec<String> = [] [example ["weather-eu.internal"]],
+        /// HTTP proxy for the connections to this agent, in place of `outbound.proxy.url` and without
+        /// its `no_proxy`: a URL, or `none`.
+        proxy: Template => ProxyChoice = none [example none],
         /// Timeouts of requests to this agent.
         timeouts: KeysOf<AgentTimeouts> => AgentTimeouts,
         /// True if the streaming method is used where the card offers it.
@@ -160,6 +162,8 @@ pub struct Agent {
     pub extensions: Vec<String>,
     /// Hosts (`name` or `name:port`) besides the card's own that get this agent's credentials. Default: none.
     pub allow_hosts: Vec<String>,
+    /// The proxy of connections to this agent. Default: that of all connections.
+    pub proxy: ProxyChoice,
     /// Timeouts of this agent.
     pub timeouts: AgentTimeouts,
     /// True if the streaming method is used where the card offers it. Default: true.
@@ -215,6 +219,7 @@ impl Agent {
             translate: true,
             endpoints: Vec::new(),
             breaker: Breaker::default(),
+            proxy: ProxyChoice::default(),
             health: None,
             max_calls: 0,
             queue: Queue::default(),
@@ -308,36 +313,6 @@ checked_text!(CertificateHost as "text", |name: &str| {
         Err(_) => Err("is not a name that a certificate can have"),
     }
 });
-
-section! {
-    /// Timeouts of requests to an agent.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct AgentTimeouts {
-        /// For a connection: name, TCP and TLS.
-        connect: Duration = 5s in 10ms..=1d,
-        /// From the request to the first byte of the response.
-        first_byte: Duration = 120s in 10ms..=1d,
-        /// For the next byte of a response. Bytes of the body count, TCP or HTTP/2 keep-alives do
-        /// not.
-        idle: Duration = 120s in 10ms..=1d,
-        /// For one exchange as a whole.
-        total: Duration = 1h in 10ms..=7d,
-    }
-    check check_timeouts
-}
-
-fn check_timeouts(
-    timeouts: AgentTimeouts,
-    keys: KeysOf<AgentTimeouts>,
-    context: &mut ResolveContext<'_>,
-) -> AgentTimeouts {
-    let whole = keys.total.place().or(keys.first_byte.place());
-    if let Some(place) = whole.filter(|_| timeouts.first_byte > timeouts.total) {
-        let [first, total] = [timeouts.first_byte, timeouts.total].map(HumanDuration);
-        context.problem(place, format!("total ({total}) is shorter than first_byte ({first})"));
-    }
-    timeouts
-}
 
 section! {
     /// Overrides for one skill.
@@ -533,6 +508,7 @@ impl AgentKeys {
             output_modes: self.output_modes(context),
             extensions: self.extensions(context),
             allow_hosts: self.allow_hosts(context),
+            proxy: self.proxy(context),
             timeouts: self.timeouts(context),
             streaming,
             push: self.push(context),

@@ -1,5 +1,5 @@
-//! Load balancing over the endpoints of an agent: `agents.NAME.endpoints`, `.breaker`, `.health` and
-//! `.queue`.
+//! Requests to the endpoints of an agent: `agents.NAME.timeouts`, and load balancing over them by
+//! `.endpoints`, `.breaker`, `.health` and `.queue`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,6 +17,36 @@ use super::units::HumanDuration;
 
 /// Most endpoints of one agent.
 const MAX_ENDPOINTS: usize = 32;
+
+section! {
+    /// Timeouts of requests to an agent.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct AgentTimeouts {
+        /// For a connection: name, TCP and TLS.
+        connect: Duration = 5s in 10ms..=1d,
+        /// From the request to the first byte of the response.
+        first_byte: Duration = 120s in 10ms..=1d,
+        /// For the next byte of a response. Bytes of the body count, TCP or HTTP/2 keep-alives do
+        /// not.
+        idle: Duration = 120s in 10ms..=1d,
+        /// For one exchange as a whole.
+        total: Duration = 1h in 10ms..=7d,
+    }
+    check check_timeouts
+}
+
+fn check_timeouts(
+    timeouts: AgentTimeouts,
+    keys: KeysOf<AgentTimeouts>,
+    context: &mut ResolveContext<'_>,
+) -> AgentTimeouts {
+    let whole = keys.total.place().or(keys.first_byte.place());
+    if let Some(place) = whole.filter(|_| timeouts.first_byte > timeouts.total) {
+        let [first, total] = [timeouts.first_byte, timeouts.total].map(HumanDuration);
+        context.problem(place, format!("total ({total}) is shorter than first_byte ({first})"));
+    }
+    timeouts
+}
 
 section! {
     /// Circuit breaker: the failures after which an endpoint gets no requests for a while.

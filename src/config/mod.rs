@@ -50,8 +50,7 @@ use self::settings::ConfigKeys;
 pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
 pub use agent::{
-    Agent, AgentTimeouts, AgentTls, CardSignature, CardSource, Protocol, SkillOverride, TaskMode,
-    ToolGranularity,
+    Agent, AgentTls, CardSignature, CardSource, Protocol, SkillOverride, TaskMode, ToolGranularity,
 };
 pub(crate) use agent::{Manifest, agents_at};
 pub use auth::Rule;
@@ -66,7 +65,7 @@ pub use credentials::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, ClientAuthM
 pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
 pub(crate) use credentials::{FRAMING, is_forbidden};
 pub use documentation::{example, key_reference};
-pub use endpoints::{Breaker, Health, Queue};
+pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
 pub use http_resources::{ArtifactFiles, HttpResource};
 pub use listener::{
@@ -75,7 +74,9 @@ pub use listener::{
 };
 pub(crate) use mcp::MAX_TEMPLATE_BYTES;
 pub use mcp::{BatchFamily, Cards, FamilyPolicy, Mcp, MemoryFamily, PHASES, Resources, Sessions, Sparc};
-pub use outbound::{AllowList, Allowed, Outbound, Webhooks};
+pub use outbound::{
+    AllowList, Allowed, EgressProxy, Outbound, ProxyChoice, ProxyResolve, ProxyServer, Webhooks,
+};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};

@@ -1,17 +1,20 @@
 //! `outbound`: destinations of the gateway that others than the operator choose, and the lists that
-//! allow otherwise refused ones.
+//! allow otherwise refused ones; and the proxy that connections are made through.
 //!
 //! See also `transport::address_policy`, and `agents::resolved` for the URLs of cards.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ipnet::IpNet;
 
-use super::forms::{Form, Setting, text_form};
-use super::host::check_host;
+use super::forms::{Form, Setting, choice, text_form};
+use super::host::{Host, check_host};
+use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
-use super::section::section;
+use super::section::{KeysOf, section};
 use super::spanned::{Location, Spanned};
 
 section! {
@@ -25,6 +28,164 @@ section! {
         allow: AllowList = [] [example ["agents-eu.internal", 10.20.0.0/16]],
         /// Destinations of webhooks of A2A clients.
         webhooks: Webhooks,
+        /// HTTP proxy for the connections that the gateway opens: to agents, token endpoints,
+        /// issuers, webhooks and HTTP resources.
+        proxy: EgressProxy,
+    }
+    check check_outbound
+}
+
+section! {
+    /// HTTP proxy for the connections that the gateway opens.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct EgressProxy {
+        /// Its URL, `http://[USER:PASSWORD@]HOST:PORT`; user and password percent-encoded. Every
+        /// connection is a tunnel (`CONNECT`), for `http` targets too. Without it: direct.
+        url: Option<ProxyServer> as Template [example "http://gateway:${env:PROXY_PASSWORD}@proxy.internal:3128"],
+        /// Hosts (`name` or `name:port`) and networks that are connected to directly.
+        no_proxy: AllowList = [] [example ["idp.internal", 10.20.0.0/16]],
+    }
+    keys {
+        /// Resolver of host names: the `gateway`, which checks each address and names it to the
+        /// proxy; or the `proxy`, which gets the name: no rule on addresses then applies to names.
+        resolve: ProxyResolve = gateway,
+    }
+    fields {
+        /// Resolver of host names.
+        resolve: ProxyResolve = ProxyResolve::Gateway,
+    }
+    check check_proxy
+}
+
+/// The resolver of host names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyResolve {
+    /// The gateway: the addresses are checked here.
+    Gateway,
+    /// The proxy.
+    Proxy,
+}
+
+choice! {
+    /// Resolver of host names behind an egress proxy.
+    ProxyResolve as "ProxyResolve" {
+        "gateway" => Self::Gateway,
+        "proxy" => Self::Proxy,
+    }
+}
+
+/// An HTTP proxy. Its credentials are not printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyServer {
+    pub(crate) host: Host,
+    pub(crate) port: u16,
+    /// The value of `Proxy-Authorization`.
+    pub(crate) credentials: Option<Secret>,
+}
+
+/// The proxy of one agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ProxyChoice {
+    /// That of all connections.
+    #[default]
+    Common,
+    /// None.
+    Direct,
+    /// This one.
+    Server(ProxyServer),
+}
+
+impl FromStr for ProxyServer {
+    type Err = String;
+
+    /// Errors never quote the text: it may hold a password.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "is not the URL of a proxy (write http://[USER:PASSWORD@]HOST:PORT)";
+        let rest = text.strip_prefix("http://").ok_or(FORM)?;
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (user, place) = match rest.rsplit_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, rest),
+        };
+        let (host, port) = place.rsplit_once(':').ok_or(FORM)?;
+        let host = Host::read(host).map_err(|problem| format!("the host {problem}"))?;
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or(FORM)?;
+        let credentials = match user {
+            Some(user) => {
+                let plain = percent_decoded(user).filter(|plain| plain.contains(&b':')).ok_or(
+                    "has a user without a password, or one that is not percent-encoded (write USER:PASSWORD@)",
+                )?;
+                Some(Secret::new(format!("Basic {}", STANDARD.encode(plain))))
+            }
+            None => None,
+        };
+        Ok(Self { host, port, credentials })
+    }
+}
+
+/// Returns the bytes of a percent-encoded text; `None` if it is not one, or has control characters.
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut plain = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'%' => {
+                let digit =
+                    |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                digit(bytes.next()?)? * 16 + digit(bytes.next()?)?
+            }
+            byte => byte,
+        });
+    }
+    plain.iter().all(|byte| !byte.is_ascii_control()).then_some(plain)
+}
+
+impl Form<ProxyServer> for Template {
+    fn resolve(self, place: &Location, context: &mut ResolveContext<'_>) -> Option<ProxyServer> {
+        let url = Form::<Secret>::resolve(self, place, context)?;
+        match url.expose().parse() {
+            Ok(server) => Some(server),
+            Err(problem) => context.report_conflict::<ProxyServer>(place, problem),
+        }
+    }
+}
+
+impl Form<ProxyChoice> for Template {
+    fn resolve(self, place: &Location, context: &mut ResolveContext<'_>) -> Option<ProxyChoice> {
+        let url = Form::<Secret>::resolve(self, place, context)?;
+        if url.expose() == "none" {
+            return Some(ProxyChoice::Direct);
+        }
+        match url.expose().parse() {
+            Ok(server) => Some(ProxyChoice::Server(server)),
+            Err(problem) => context.report_conflict(place, format!("{problem}, or none")),
+        }
+    }
+}
+
+fn check_proxy(
+    proxy: EgressProxy,
+    keys: KeysOf<EgressProxy>,
+    context: &mut ResolveContext<'_>,
+) -> EgressProxy {
+    if let Some(place) =
+        keys.no_proxy.place().filter(|_| keys.url.place().is_none() && !proxy.no_proxy.0.is_empty())
+    {
+        context.problem(place, "is of no use without a proxy (write its URL under url)");
+    }
+    let resolve = keys.resolve.resolve(context).map_or(ProxyResolve::Gateway, |(_, resolve)| resolve);
+    EgressProxy { resolve, ..proxy }
+}
+
+fn check_outbound(outbound: Outbound, _: KeysOf<Outbound>, _: &mut ResolveContext<'_>) -> Outbound {
+    let is_resolved_by_proxy = outbound.proxy.is_resolver();
+    Outbound { webhooks: Webhooks { is_resolved_by_proxy, ..outbound.webhooks }, ..outbound }
+}
+
+impl EgressProxy {
+    /// Returns true if host names are resolved by the proxy.
+    pub(crate) fn is_resolver(&self) -> bool {
+        self.url.is_some() && self.resolve == ProxyResolve::Proxy
     }
 }
 
@@ -38,6 +199,10 @@ section! {
         /// True if a webhook may be plain HTTP. Tokens of clients and results of tasks are sent to
         /// it.
         http: bool = false,
+    }
+    fields {
+        /// True if the egress proxy resolves the names of webhooks.
+        is_resolved_by_proxy: bool = false,
     }
 }
 

@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::event_ingest::{EventIngest, TaskExchange, can_be_stopped};
 use super::refresh::{PollScheduler, PushAddressFn, PushRegistrations, RefreshGuard};
@@ -210,11 +210,11 @@ impl TaskFollower {
         }
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             if !entry.is_named() {
-                warn!(%agent, "follower limit reached, call dropped");
+                info!(%agent, "follower limit reached, call dropped");
                 self.tasks.forget(&entry);
                 return Err(TaskMapFull);
             }
-            warn!(%agent, "follower limit reached, task is polled");
+            info!(%agent, "follower limit reached, task is polled");
             self.poll(&entry, known);
             return Ok(entry);
         };
@@ -238,7 +238,7 @@ impl TaskFollower {
         match self.places.clone().try_acquire_owned() {
             Ok(place) => self.enqueue(BackgroundJob::Leave(Box::new(job), leaving), Some(place)),
             Err(_) => {
-                warn!(agent = %job.agent, "follower limit reached, call dropped")
+                info!(agent = %job.agent, "follower limit reached, call dropped")
             }
         }
     }
@@ -299,7 +299,7 @@ impl TaskFollower {
         match place {
             Some(place) => self.enqueue(task, Some(place)),
             None => {
-                warn!("message limit reached, message not sent");
+                info!("message limit reached, message not sent");
                 task.give_up();
             }
         }
@@ -375,7 +375,7 @@ impl TaskFollower {
         if let Err(TrySendError::Full(handed) | TrySendError::Closed(handed)) =
             self.jobs.try_send(QueuedJob { task, place })
         {
-            warn!("background queue full, job dropped");
+            info!("background queue full, job dropped");
             handed.task.give_up();
         }
     }

@@ -126,8 +126,7 @@ impl Gateway {
 
     fn with(settings: &Settings, store: Option<Store>) -> Result<(Self, BackgroundService), GatewayError> {
         let metrics = Metrics::new()?;
-        let descriptors = FileDescriptorBudget::of_process().for_agents();
-        let http_client = HttpClient::new(ClientLimits { descriptors, ..ClientLimits::default() });
+        let http_client = http_client(settings);
         let base = GenerationBase {
             directory: Arc::new(Directory::new(settings, http_client.clone(), &metrics)?),
             limits: Arc::new(Limits::new(&settings.limits, &settings.agents, &metrics)),
@@ -364,4 +363,18 @@ async fn reject_unknown(dispatcher: &Dispatcher, http: &mut Session) {
         record.outcome = label::Outcome::ClientGone;
     }
     record.finish(http, &dispatcher.no_agent);
+}
+
+/// Returns the client of all requests of the gateway. Warns if names are resolved by an egress
+/// proxy, where no rule on addresses applies.
+fn http_client(settings: &Settings) -> HttpClient {
+    if settings.outbound.proxy.is_resolver() {
+        tracing::warn!(
+            "outbound.proxy.resolve: proxy leaves host names to the proxy: it must refuse internal addresses, as no rule on addresses \
+             applies to names here"
+        );
+    }
+    let descriptors = FileDescriptorBudget::of_process().for_agents();
+    let limits = ClientLimits { descriptors, ..ClientLimits::default() };
+    HttpClient::through(limits, settings.outbound.proxy.clone())
 }

@@ -529,6 +529,7 @@ const BOUND_KEYS: &[BoundKey] = bound_keys! {
     "limits.header_read": limits.header_read;
     "limits.keep_alive": limits.keep_alive;
     "limits.write_stall": limits.write_stall;
+    "outbound.proxy": outbound.proxy;
     "tasks.data_dir": tasks.data_dir;
     "tasks.ttl": tasks.ttl;
     "tasks.max": tasks.max;

@@ -334,7 +334,7 @@ impl A2aResources {
                 )
                 .await;
             let file = fetched.map_err(|failure| {
-                tracing::warn!(agent, error = %failure, "failed to read file of agent");
+                tracing::info!(agent, error = %failure, "failed to read file of agent");
                 let reason = match failure {
                     AgentFailure::LimitExceeded(limit, _) => {
                         format!("a file has more than {limit} bytes (resources.files.max_bytes)")

@@ -118,7 +118,7 @@ impl HttpResources {
             }
         }
         let unavailable = |error: &TransportError| {
-            tracing::warn!(uri = endpoint.settings.uri, %error, "failed to read resource from its endpoint");
+            tracing::info!(uri = endpoint.settings.uri, %error, "failed to read resource from its endpoint");
             let reason = match error {
                 TransportError::NoRoom(no_room) => return Fault::from(*no_room),
                 TransportError::TooLarge { limit } => format!("it has more than {limit} bytes (max_bytes)"),
@@ -133,7 +133,7 @@ impl HttpResources {
             StatusCode::NOT_FOUND | StatusCode::GONE => return Ok(None),
             status => {
                 let status = status.as_u16();
-                tracing::warn!(
+                tracing::info!(
                     uri = endpoint.settings.uri,
                     status,
                     "failed to read resource from its endpoint"
@@ -153,7 +153,7 @@ impl HttpResources {
             .ok()
             .filter(|text| has_json && serde_json::from_str::<IgnoredAny>(text).is_ok());
         let Some(text) = text else {
-            tracing::warn!(uri = endpoint.settings.uri, "endpoint of a resource did not answer with JSON");
+            tracing::info!(uri = endpoint.settings.uri, "endpoint of a resource did not answer with JSON");
             return Err(Fault::ResourceUnavailable("its endpoint does not respond with JSON".to_owned()));
         };
         let content = ProvidedContent::json(request.uri, text, facts(modified_ms));

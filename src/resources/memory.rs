@@ -16,7 +16,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::percent_decode_str;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
-use tracing::warn;
+use tracing::info;
 
 use super::a2a::TaskDescription;
 use super::{
@@ -452,7 +452,7 @@ impl TaskResultRecorder<'_> {
         let callers = owners.into_iter().map(|name| Caller::hypothetical(&name, Vec::new(), Vec::new()));
         for caller in callers.filter(|caller| is_finished && !caller.is_anonymous()) {
             if let Err(refusal) = self.record_for(caller, entry).await {
-                warn!(agent = %entry.agent(), error = %refusal, "failed to record finished task in memory bank");
+                info!(agent = %entry.agent(), error = %refusal, "failed to record finished task in memory bank");
             }
         }
     }

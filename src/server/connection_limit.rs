@@ -120,13 +120,13 @@ impl<A> ConnectionLimit<A> {
         drop(warned);
         match full {
             ConnectionRefusal::Listener => {
-                tracing::warn!("closed connection: listener is at limits.connections")
+                tracing::info!("closed connection: listener is at limits.connections")
             }
-            ConnectionRefusal::Address => tracing::warn!(
+            ConnectionRefusal::Address => tracing::info!(
                 "closed connection: address is at limits.address_connections (set 0 behind a proxy)"
             ),
             ConnectionRefusal::Descriptors => {
-                tracing::warn!("closed connection: limit of open files is almost reached (raise it)")
+                tracing::info!("closed connection: limit of open files is almost reached (raise it)")
             }
         }
     }

@@ -88,7 +88,7 @@ impl ShardSlot {
         let Some(recorder) = map.finished.get() else { return };
         let entry = map.shard(self.shard).entry(self.id);
         if let Some(Err(error)) = entry.map(|entry| recorder.try_send(Arc::downgrade(&entry))) {
-            tracing::warn!(%error, "failed to record finished task");
+            tracing::info!(%error, "failed to record finished task");
         }
     }
 }

@@ -39,8 +39,10 @@ static FILTER: OnceLock<LogFilter> = OnceLock::new();
 /// The maximum size of a filter that is set while the process runs, in bytes.
 const MAX_FILTER_BYTES: usize = 4096;
 
-/// Texts that Pingora logs as errors although any client can cause them at will.
-const NOISE: [&str; 7] = [
+/// Texts that Pingora logs as errors although any client can cause them at will, or an upgrade in
+/// its usual order.
+const NOISE: [&str; 11] = [
+    "No incoming socket transfer",
     "Downstream handshake error",
     "Downstream handshake timeout",
     "H2 handshake error",
@@ -48,6 +50,9 @@ const NOISE: [&str; 7] = [
     "HTTP server fails to finish the request",
     "failed to send error response to downstream",
     "failed to acquire reusable stream",
+    "Fail to proxy: Downstream",
+    "HTTP server fails to write to downstream",
+    "tearing down downstream h2 connection",
 ];
 
 /// The form of the log.

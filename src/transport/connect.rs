@@ -29,8 +29,9 @@ use super::address_policy::AddressPolicy;
 use super::error::TransportError;
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
+use super::proxy;
 use super::upstream::UpstreamInner;
-use crate::config::Host;
+use crate::config::{EgressProxy, Host};
 
 /// The head start of each address before the next is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -49,8 +50,9 @@ pub(super) enum NewConnection {
 pub(super) async fn line(
     place: &UpstreamInner,
     limits: ClientLimits,
+    proxy: &EgressProxy,
 ) -> Result<Box<Http1Connection>, TransportError> {
-    let tcp = connect(place, limits.descriptors).await?;
+    let tcp = connect(place, limits.descriptors, proxy).await?;
     let wire = match &place.tls {
         None => MaybeTlsStream::plain(tcp),
         Some(tls) => {
@@ -58,7 +60,7 @@ pub(super) async fn line(
             MaybeTlsStream::tls(stream.map_err(TransportError::Tls)?)
         }
     };
-    Http1Connection::start(wire, limits).await.map_err(TransportError::Unsent)
+    Http1Connection::start(wire, limits).await.map_err(TransportError::before_sending)
 }
 
 /// Opens a connection by the protocol that the agent prefers. Must run on the runtime of
@@ -66,14 +68,15 @@ pub(super) async fn line(
 pub(super) async fn either(
     place: &UpstreamInner,
     limits: ClientLimits,
+    proxy: &EgressProxy,
     background: &Handle,
 ) -> Result<NewConnection, TransportError> {
-    let tcp = connect(place, limits.descriptors).await?;
+    let tcp = connect(place, limits.descriptors, proxy).await?;
     let Some(tls) = &place.tls else {
         return Http1Connection::start(MaybeTlsStream::plain(tcp), limits)
             .await
             .map(NewConnection::Line)
-            .map_err(TransportError::Unsent);
+            .map_err(TransportError::before_sending);
     };
     let stream = TlsConnector::from(tls.either.clone())
         .connect(tls.name.clone(), tcp)
@@ -85,16 +88,21 @@ pub(super) async fn either(
         Http2Connection::start(wire, limits, background)
             .await
             .map(NewConnection::Trunk)
-            .map_err(TransportError::Unsent)
+            .map_err(TransportError::before_sending)
     } else {
-        Http1Connection::start(wire, limits).await.map(NewConnection::Line).map_err(TransportError::Unsent)
+        Http1Connection::start(wire, limits)
+            .await
+            .map(NewConnection::Line)
+            .map_err(TransportError::before_sending)
     }
 }
 
-async fn connect(place: &UpstreamInner, descriptors: RawFd) -> Result<TcpStream, TransportError> {
-    // These and no others: another resolution of the name could lead elsewhere.
-    let addresses = addresses(&place.host, place.port, &place.policy).await?;
-    let stream = race(addresses).await.map_err(not_connected)?;
+async fn connect(
+    place: &UpstreamInner,
+    descriptors: RawFd,
+    proxy: &EgressProxy,
+) -> Result<TcpStream, TransportError> {
+    let stream = proxy::open(place, proxy).await?;
     if stream.as_raw_fd() >= descriptors {
         return Err(TransportError::OpenFiles);
     }
@@ -103,7 +111,7 @@ async fn connect(place: &UpstreamInner, descriptors: RawFd) -> Result<TcpStream,
     Ok(stream)
 }
 
-fn not_connected(error: io::Error) -> TransportError {
+pub(super) fn not_connected(error: io::Error) -> TransportError {
     /// `EMFILE` and `ENFILE`, on every Unix.
     const FULL: [i32; 2] = [24, 23];
     match error.raw_os_error() {
@@ -146,7 +154,7 @@ pub(crate) fn host_of(uri: &Uri) -> Result<(Host, u16), TransportError> {
 }
 
 /// Returns the addresses of a host that may be connected to, as its name resolves now.
-async fn addresses(
+pub(super) async fn addresses(
     host: &Host,
     port: u16,
     policy: &AddressPolicy,
@@ -163,7 +171,7 @@ async fn addresses(
 }
 
 /// Returns the first connection to any of the addresses; each has a head start before the next.
-async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+pub(super) async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut waiting = addresses.into_iter();
     let mut attempts = Vec::new();
     let mut last = None;

@@ -5,6 +5,8 @@
 use std::error::Error as _;
 use std::io;
 
+use rustls::{AlertDescription, CertificateError};
+
 use super::address_policy::AddressClass;
 use super::connect::BudgetSpentError;
 use crate::quota::NoRoomError;
@@ -41,7 +43,7 @@ pub enum TransportError {
         remedy: &'static str,
     },
     /// No address of the agent accepted a connection.
-    #[error("connection refused or unreachable: {0}")]
+    #[error("{cause}: {0}", cause = ConnectFailure::of(.0).text())]
     Connect(#[source] io::Error),
     /// The process may not open another connection: the limit of open files is reached.
     #[error("no room for another connection (limit of open files)")]
@@ -49,8 +51,12 @@ pub enum TransportError {
     /// Resolving, connecting and the TLS handshake together took too long.
     #[error("no connection in time")]
     ConnectTimeout,
-    /// The TLS handshake failed: certificate, host name, protocol.
-    #[error("TLS handshake failed: {0}")]
+    /// The egress proxy made no connection.
+    #[error("egress proxy {0}")]
+    Proxy(#[from] ProxyFailure),
+    /// The TLS handshake failed: certificate, host name, protocol. TLS 1.3 reports a rejected client
+    /// certificate only after the request was written; the agent has not read it then.
+    #[error("TLS handshake failed, {cause}: {0}", cause = TlsFailure::of(.0).text())]
     Tls(#[source] io::Error),
     /// The request was written and no response header came in time.
     #[error("no response in time")]
@@ -104,6 +110,7 @@ impl TransportError {
             | Self::Connect(_)
             | Self::OpenFiles
             | Self::ConnectTimeout
+            | Self::Proxy(_)
             | Self::Tls(_)
             | Self::Unsent(_) => DeliveryState::No,
             Self::FirstByteTimeout
@@ -130,6 +137,7 @@ impl TransportError {
             Self::Connect(_) => "connect",
             Self::OpenFiles => "open_files",
             Self::ConnectTimeout => "connect_timeout",
+            Self::Proxy(failure) => failure.kind(),
             Self::Tls(_) => "tls",
             Self::FirstByteTimeout => "first_byte_timeout",
             Self::IdleTimeout => "idle_timeout",
@@ -146,12 +154,238 @@ impl TransportError {
         }
     }
 
+    /// Converts an error of hyper, before a byte of the request was written.
+    pub(super) fn before_sending(error: hyper::Error) -> Self {
+        rejected_certificate(&error).map_or(Self::Unsent(error), Self::Tls)
+    }
+
     /// Converts an error of hyper, once the request may have been written.
     pub(super) fn after_sending(error: hyper::Error) -> Self {
+        if let Some(alert) = rejected_certificate(&error) {
+            return Self::Tls(alert);
+        }
         let of_stream = error.source().and_then(|source| source.downcast_ref::<io::Error>());
         if of_stream.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<BudgetSpentError>()) {
             return Self::Unasked("informational responses without end");
         }
         if error.is_parse_too_large() { Self::HeaderTooLarge } else { Self::Broken(error) }
+    }
+}
+
+/// The reason for which an egress proxy made no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyFailure {
+    /// The proxy itself cannot be reached.
+    #[error("cannot be reached (outbound.proxy): {0}")]
+    Unreachable(#[source] io::Error),
+    /// It does not accept the credentials, or requires some.
+    #[error(
+        "does not accept the gateway's credentials (HTTP {0}; user and password in the URL of the proxy)"
+    )]
+    Credentials(u16),
+    /// It does not permit this destination.
+    #[error("does not permit the destination (HTTP 403)")]
+    Forbidden,
+    /// It could not connect to the destination.
+    #[error("could not connect to the destination (HTTP {0})")]
+    Destination(u16),
+    /// It answers with another status.
+    #[error("answered CONNECT with HTTP {0}")]
+    Status(u16),
+    /// Its response is not one of an HTTP proxy.
+    #[error("answered CONNECT in an unusable way: {0}")]
+    Response(&'static str),
+}
+
+impl ProxyFailure {
+    /// Returns the label for metrics and logs; one of a closed set.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "proxy_unreachable",
+            Self::Credentials(_) => "proxy_credentials",
+            Self::Forbidden => "proxy_forbidden",
+            Self::Destination(_) => "proxy_destination",
+            Self::Status(_) | Self::Response(_) => "proxy_response",
+        }
+    }
+
+    /// Returns the text for models.
+    pub(crate) fn text(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "the egress proxy cannot be reached",
+            Self::Credentials(_) => "the egress proxy does not accept the gateway's credentials",
+            Self::Forbidden => "the egress proxy does not permit it",
+            Self::Destination(_) => "the egress proxy could not connect to it",
+            Self::Status(_) | Self::Response(_) => "the egress proxy made no connection",
+        }
+    }
+}
+
+/// Returns the alert by which a peer rejected the certificate of this side, if that ended the
+/// connection: the handshake was not complete for the peer.
+fn rejected_certificate(error: &hyper::Error) -> Option<io::Error> {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(alert) = cause.downcast_ref::<io::Error>().and_then(tls_error) {
+            return TlsFailure::of_error(alert)
+                .is_rejected_certificate()
+                .then(|| io::Error::new(io::ErrorKind::InvalidData, alert.clone()));
+        }
+        source = cause.source();
+    }
+    None
+}
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+}
+
+/// The cause of a connection that could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectFailure {
+    /// The machine is there, and nothing listens on the port.
+    Refused,
+    /// No route leads to the address.
+    NoRoute,
+    /// Any other cause.
+    Other,
+}
+
+impl ConnectFailure {
+    /// Returns the cause of an error.
+    pub(crate) fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::NoRoute,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns the text for operators and models.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Refused => "connection refused",
+            Self::NoRoute => "no route to its address",
+            Self::Other => "no connection",
+        }
+    }
+}
+
+/// The cause of a failed TLS handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TlsFailure {
+    /// The peer requires a client certificate, and none is configured.
+    CertificateRequired,
+    /// The peer does not know the authority of the client certificate.
+    UnknownAuthority,
+    /// The client certificate has expired.
+    Expired,
+    /// The peer rejects the client certificate for another reason.
+    Rejected,
+    /// The peer does not know the name that it was called by.
+    UnknownName,
+    /// The two sides have no protocol version or cipher in common.
+    NoCommonProtocol,
+    /// The peer's certificate is of an authority that is not trusted here.
+    PeerAuthority,
+    /// The peer's certificate has expired.
+    PeerExpired,
+    /// The peer's certificate is for another name.
+    PeerName,
+    /// The peer's certificate is unusable for another reason.
+    PeerCertificate,
+    /// The peer does not answer by TLS.
+    NotTls,
+    /// Any other cause.
+    Other,
+}
+
+impl TlsFailure {
+    /// Returns the cause of an error of a handshake.
+    pub(crate) fn of(error: &io::Error) -> Self {
+        tls_error(error).map_or(Self::Other, Self::of_error)
+    }
+
+    fn of_error(error: &rustls::Error) -> Self {
+        match error {
+            rustls::Error::AlertReceived(alert) => Self::of_alert(*alert),
+            rustls::Error::InvalidCertificate(problem) => match problem {
+                CertificateError::UnknownIssuer => Self::PeerAuthority,
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::PeerExpired,
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                    Self::PeerName
+                }
+                _ => Self::PeerCertificate,
+            },
+            rustls::Error::InvalidMessage(_) => Self::NotTls,
+            rustls::Error::PeerIncompatible(_) => Self::NoCommonProtocol,
+            _ => Self::Other,
+        }
+    }
+
+    fn of_alert(alert: AlertDescription) -> Self {
+        match alert {
+            AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
+                Self::CertificateRequired
+            }
+            AlertDescription::UnknownCA => Self::UnknownAuthority,
+            AlertDescription::CertificateExpired => Self::Expired,
+            AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::AccessDenied => Self::Rejected,
+            AlertDescription::UnrecognisedName => Self::UnknownName,
+            AlertDescription::HandshakeFailure
+            | AlertDescription::ProtocolVersion
+            | AlertDescription::InsufficientSecurity => Self::NoCommonProtocol,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns true if the peer rejected the certificate of this side, or its absence.
+    fn is_rejected_certificate(self) -> bool {
+        matches!(self, Self::CertificateRequired | Self::UnknownAuthority | Self::Expired | Self::Rejected)
+    }
+
+    /// Returns the text for operators and models.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::CertificateRequired => "it requires a client certificate (certificate required)",
+            Self::UnknownAuthority => {
+                "it does not know the authority of the gateway's client certificate (unknown CA)"
+            }
+            Self::Expired => "the gateway's client certificate has expired",
+            Self::Rejected => "it rejects the gateway's client certificate (bad certificate)",
+            Self::UnknownName => "it does not know the name that it is called by (unrecognised name)",
+            Self::NoCommonProtocol => {
+                "both sides have no TLS version or cipher in common, or it requires a client certificate"
+            }
+            Self::PeerAuthority => "its certificate is of an unknown authority",
+            Self::PeerExpired => "its certificate has expired",
+            Self::PeerName => "its certificate is for another name",
+            Self::PeerCertificate => "its certificate cannot be used",
+            Self::NotTls => "it does not answer by TLS",
+            Self::Other => "the connection broke",
+        }
+    }
+
+    /// Returns the remedy for the operator: the keys of the section `tls` of the agent to set.
+    pub(crate) fn remedy(self) -> Option<&'static str> {
+        match self {
+            Self::CertificateRequired => Some("set tls.certificate and tls.key"),
+            Self::UnknownAuthority => {
+                Some("set tls.certificate to one of an authority that it trusts, with the intermediates")
+            }
+            Self::Expired => Some("renew tls.certificate"),
+            Self::Rejected => Some("check tls.certificate"),
+            Self::UnknownName => Some("set tls.server_name to a name that it serves"),
+            Self::NoCommonProtocol => Some("set tls.certificate and tls.key if it requires them"),
+            Self::PeerAuthority => Some("set tls.ca to its authority"),
+            Self::PeerExpired => Some("its operator must renew it"),
+            Self::PeerName => Some("set tls.server_name to the name in its certificate"),
+            Self::NotTls => Some("if it is plain HTTP, write http:// in the URL"),
+            Self::PeerCertificate | Self::Other => None,
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Small on purpose: hyper's connections and a pool of our own per [`Upstream`], so that
 //! credentials never mix and so that an HTTP/1.1 connection is polled by the request that uses it.
 //! A message is never sent twice: another connection is tried only when hyper proves that nothing
-//! was written. No redirects, no proxies, no decompression. Each upstream has an [`AddressPolicy`]:
+//! was written. No redirects, no decompression, and a proxy only where it is configured (see `proxy`). Each upstream has an [`AddressPolicy`]:
 //! its creator states the party that named the URL, and so the addresses it may lead to. Out of
 //! scope: the messages (`agents`, `auth`), retries, breakers.
 
@@ -12,6 +12,7 @@ mod connect;
 mod error;
 mod http1;
 mod http2;
+mod proxy;
 mod response;
 mod tls_config;
 mod upstream;
@@ -28,6 +29,7 @@ use tokio::time::Instant;
 pub use address_policy::{AddressClass, AddressPolicy};
 pub(crate) use connect::FileDescriptorBudget;
 pub(crate) use connect::{filter_addresses, host_of};
+pub(crate) use error::{ConnectFailure, TlsFailure};
 pub use error::{DeliveryState, TransportError};
 pub(crate) use response::BodyPieces;
 pub use response::Response;
@@ -45,6 +47,7 @@ use response::ConnectionHandle;
 use upstream::{ConnectionPool, IdleConnection, OutboundBody, UpstreamInner};
 
 use crate::alarm::after;
+use crate::config::EgressProxy;
 use crate::sync::lock;
 use crate::telemetry::metrics::OutboundMetrics;
 
@@ -81,6 +84,7 @@ struct ClientShared {
     background: OnceLock<Handle>,
     places: Mutex<Vec<Weak<UpstreamInner>>>,
     refusals: OnceLock<OutboundMetrics>,
+    proxy: Arc<EgressProxy>,
 }
 
 /// The connection of a request.
@@ -102,11 +106,19 @@ impl HttpClient {
     /// Creates a client. Spawns nothing and needs no runtime.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Self {
+        Self::through(limits, EgressProxy::default())
+    }
+
+    /// Creates a client that opens its connections through a proxy, if `proxy` has one. Spawns
+    /// nothing and needs no runtime.
+    #[must_use]
+    pub fn through(limits: ClientLimits, proxy: EgressProxy) -> Self {
         let shared = ClientShared {
             limits,
             background: OnceLock::new(),
             places: Mutex::default(),
             refusals: OnceLock::new(),
+            proxy: Arc::new(proxy),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -147,7 +159,9 @@ impl HttpClient {
             match self.exchange(target, connection, request, give_up).await {
                 Ok(reply) => return Ok(reply),
                 Err(ExchangeFailure::Final(error)) => return Err(error),
-                Err(ExchangeFailure::Unsent(_, error)) if fresh => return Err(TransportError::Unsent(error)),
+                Err(ExchangeFailure::Unsent(_, error)) if fresh => {
+                    return Err(TransportError::before_sending(error));
+                }
                 Err(ExchangeFailure::Unsent(back, _)) => request = back,
             }
             // Twice at most: on an idle connection, then on a new one.
@@ -257,7 +271,7 @@ impl HttpClient {
     async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {
         let background = match (&place.tls, self.shared.background.get()) {
             (Some(_), Some(background)) if !place.pool.is_http1_only() => background,
-            _ => return connect::line(place, self.shared.limits).await.map(ConnectionHandle::Line),
+            _ => return self.open_line(place).await,
         };
         let turn = place.pool.opening.acquire().await;
         if let Some(stream) = place.pool.join() {
@@ -265,11 +279,15 @@ impl HttpClient {
         }
         if place.pool.is_http1_only() {
             drop(turn);
-            return connect::line(place, self.shared.limits).await.map(ConnectionHandle::Line);
+            return self.open_line(place).await;
         }
         let way = self.open_shared(place, background).await;
         drop(turn);
         way
+    }
+
+    async fn open_line(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {
+        connect::line(place, self.shared.limits, &self.shared.proxy).await.map(ConnectionHandle::Line)
     }
 
     /// Opens a connection on the background runtime, which drives it if it is shared.
@@ -279,8 +297,10 @@ impl HttpClient {
         background: &Handle,
     ) -> Result<ConnectionHandle, TransportError> {
         let (there, limits, handle) = (Arc::clone(place), self.shared.limits, background.clone());
-        let mut task =
-            AbortOnDrop(background.spawn(async move { connect::either(&there, limits, &handle).await }));
+        let proxy = self.shared.proxy.clone();
+        let mut task = AbortOnDrop(
+            background.spawn(async move { connect::either(&there, limits, &proxy, &handle).await }),
+        );
         let opened =
             (&mut task.0).await.map_err(|error| TransportError::Connect(std::io::Error::other(error)))??;
         match opened {

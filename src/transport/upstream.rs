@@ -25,7 +25,7 @@ use super::address_policy::AddressPolicy;
 use super::error::TransportError;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamPermit};
-use crate::config::{FRAMING, Host};
+use crate::config::{FRAMING, Host, ProxyChoice};
 use crate::sync::lock;
 
 /// The body of every request: whole, in memory.
@@ -68,6 +68,9 @@ pub struct TargetSettings {
     /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the
     /// origin.
     pub server_name: Option<String>,
+    /// The egress proxy of its connections. The pool belongs to the upstream, so a connection through
+    /// one proxy never serves an upstream with another.
+    pub proxy: ProxyChoice,
     /// Time limits of each exchange.
     pub timeouts: ExchangeTimeouts,
     /// The maximum number of idle connections.
@@ -89,6 +92,7 @@ impl TargetSettings {
             policy,
             tls: None,
             server_name: None,
+            proxy: ProxyChoice::Common,
             timeouts: ExchangeTimeouts::default(),
             max_idle: 64,
             idle_for: Duration::from_secs(4),
@@ -110,6 +114,7 @@ pub(super) struct UpstreamInner {
     host_header: HeaderValue,
     pub(super) host: Host,
     pub(super) policy: AddressPolicy,
+    pub(super) proxy: ProxyChoice,
     pub(super) port: u16,
     pub(super) tls: Option<UpstreamTls>,
     pub(super) pool: ConnectionPool,
@@ -153,6 +158,7 @@ impl Upstream {
         let place = UpstreamInner {
             host,
             policy: settings.policy,
+            proxy: settings.proxy,
             port: effective_port(&scheme, &authority),
             host_header: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| TransportError::BadUri("host is not a header value"))?,

@@ -5,6 +5,7 @@
 //! seconds. Previous keys stay while the issuer is unavailable. See `bearer` for signatures.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -149,6 +150,7 @@ pub(super) struct Introspection {
     reader: ClaimsMapper,
     pub(super) cache: Duration,
     turns: Semaphore,
+    has_failed: AtomicBool,
 }
 
 /// The settings of introspection by one issuer.
@@ -170,7 +172,8 @@ impl Introspection {
         let IntrospectionSettings { issuer, client_id, client_secret, cache } = settings;
         let pair = format!("{}:{}", percent_encoded(client_id), percent_encoded(client_secret.expose()));
         let credentials = Secret::new(format!("Basic {}", STANDARD.encode(pair)));
-        Self { issuer, web, page, credentials, reader, cache, turns: Semaphore::new(MAX_CONCURRENT_REQUESTS) }
+        let turns = Semaphore::new(MAX_CONCURRENT_REQUESTS);
+        Self { issuer, web, page, credentials, reader, cache, turns, has_failed: AtomicBool::new(false) }
     }
 
     /// Returns the facts of a token.
@@ -184,10 +187,9 @@ impl Introspection {
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(AUTHORIZATION, self.credentials.expose());
         let body = format!("token={}&token_type_hint=access_token", percent_encoded(token));
-        let answer = self.web.ask(&self.page, request, Bytes::from(body)).await.map_err(|problem| {
-            warn!(issuer = %self.issuer, error = %problem, "failed to introspect token");
-            Denied::Unavailable
-        })?;
+        let answer = self.web.ask(&self.page, request, Bytes::from(body)).await;
+        let answer = answer.map_err(|problem| self.unanswered(&problem))?;
+        self.has_failed.store(false, Ordering::Relaxed);
         if answer.get("active") != Some(&Value::Bool(true)) {
             return Err(Denied::Bad);
         }
@@ -196,6 +198,18 @@ impl Introspection {
             return Err(Denied::Bad);
         }
         self.reader.read(&answer, unix_now()).map_err(|ClaimsError| Denied::Bad)
+    }
+
+    /// Logs the first failure in a row: any client can cause more. A rejected request may be due to
+    /// the token itself.
+    fn unanswered(&self, problem: &IssuerError) -> Denied {
+        let is_rejected = matches!(problem, IssuerError::Status(status) if status.is_client_error());
+        if is_rejected || self.has_failed.swap(true, Ordering::Relaxed) {
+            debug!(issuer = %self.issuer, error = %problem, "failed to introspect token");
+        } else {
+            warn!(issuer = %self.issuer, error = %problem, "failed to introspect token");
+        }
+        Denied::Unavailable
     }
 }
 

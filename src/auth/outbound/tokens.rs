@@ -252,7 +252,10 @@ impl AgentTokens {
                 slot.failed(now, no_token, spread)
             }
         };
-        if is_first {
+        // A caller's own token can be refused at will.
+        if is_first && matches!(no_token, TokenUnavailable::OfCaller(_)) {
+            tracing::info!(agent = self.agent, error = no_token.why(), "failed to exchange token of caller");
+        } else if is_first {
             tracing::warn!(agent = self.agent, error = no_token.why(), "failed to fetch token for agent");
         }
         no_token

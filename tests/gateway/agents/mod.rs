@@ -3,6 +3,7 @@
 
 mod agent_cards;
 mod agent_misbehaves;
+mod causes;
 mod deviations;
 mod ejection;
 mod endpoints;

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::kit::a2a_scene::{Stage, call, saying};
-use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, TOOL, task_of};
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, TOOL, task_of, words};
 use crate::support::payload::v1;
-use crate::support::{Answer, Card, LegacySession, McpClient, Reply};
+use crate::support::{
+    Answer, Card, LegacySession, McpClient, Ports, Reply, ScriptedAgent, Signal, TestGateway,
+};
 
 const SETTINGS: &str =
     "shutdown: { grace: 1s, drain: 5s }\ncalls: { budget: 50s, round_timeout: 50s, task_after: 40s }\n";
@@ -107,4 +109,47 @@ async fn drain_gives_every_call_an_answer() {
     println!("8 calls under way, 8 answered, 0 cut; {logged} access lines; the process ended after {took:?}");
     assert!(took < BOUND, "{took:?}");
     assert!(output.contains("requests=0"), "none is cut: {output}");
+}
+
+/// Two replicas with one seal key, and an agent that completes its task when told.
+async fn replicas() -> (ScriptedAgent, Signal, [TestGateway; 2]) {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let done = agent.works_for((RAW_TASK, RAW_CONTEXT), "la");
+    let card = agent.card_url();
+    let config = |ports: &Ports| {
+        let seal = "seal_key: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
+        format!("{}{seal}{SETTINGS}agents: {{ bard: {{ card: \"{card}\" }} }}\n", ports.listeners())
+    };
+    let gateways = [TestGateway::start(config).await, TestGateway::start(config).await];
+    (agent, done, gateways)
+}
+
+#[tokio::test]
+async fn drained_call_ends_at_other_replica() {
+    let (agent, done, [mut first, second]) = replicas().await;
+    let session = first.client().legacy().await;
+    let extension = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let rounds = begun(first.client().with_rounds().modern("tools/call", singing()).await).await;
+    let extended =
+        begun(first.client().capabilities(extension.clone()).modern("tools/call", singing()).await).await;
+    let legacy = begun(session.call("tools/call", singing()).await).await;
+    first.signal("TERM");
+    let handle = task_of(&legacy.finish().await.response["result"]);
+    let round = rounds.finish().await.response["result"].clone();
+    let created = extended.finish().await.response["result"].clone();
+    assert_eq!(first.ended().await, Some(0));
+    done.open();
+    agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "la")));
+    agent.on_subscribe(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
+    // Each client goes on at the other replica, in the form that it was given.
+    let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "requestState": round["requestState"], "inputResponses": {} });
+    let again = second.client().with_rounds().modern("tools/call", params).await.result().await;
+    assert_eq!(words(&again), "la", "{again}");
+    let client = second.client().capabilities(extension);
+    let task = client.task_until(created["taskId"].as_str().unwrap(), "completed").await;
+    assert!(task.to_string().contains("la"), "{task}");
+    let session = second.client().legacy().await;
+    let waited = session.call_tool("subagent_wait", json!({ "taskId": handle })).await.result().await;
+    assert!(words(&waited).contains("la"), "{waited}");
+    assert!(!first.output().contains(" ERROR "), "{}", first.output());
 }

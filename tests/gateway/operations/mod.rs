@@ -19,4 +19,5 @@ mod restart;
 pub(crate) mod seen;
 mod shutdown;
 mod start;
+mod strangers;
 mod upgrade;

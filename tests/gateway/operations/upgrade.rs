@@ -116,6 +116,9 @@ async fn upgrade_loses_no_request() {
         assert_eq!(client.await.unwrap(), Vec::<String>::new(), "of {}", count.load(Ordering::Relaxed));
     }
     assert_eq!(fs::read_dir(place(&folder)).unwrap().count(), 0, "no socket is left");
+    for process in [&old, &successor] {
+        assert!(!process.output().contains(" ERROR "), "{}", process.output());
+    }
 }
 
 /// Whether a connection has come, without waiting for one.

@@ -8,6 +8,7 @@ mod advisories_wire;
 mod agent_floods;
 mod byte_shares;
 mod client_floods;
+mod egress;
 mod memory;
 mod origin;
 mod outbound;
