@@ -85,6 +85,22 @@ impl<'r> ClientContext<'r> {
 }
 
 impl ClientContext<'_> {
+    /// Returns a copy without the route, for a later request.
+    pub(crate) fn without_route(&self) -> ClientContext<'static> {
+        ClientContext {
+            caller: self.caller.clone(),
+            route: Route::AllAgents,
+            version: self.version,
+            capabilities: self.capabilities,
+            session: self.session.clone(),
+            level: self.level,
+            accepts: self.accepts,
+            forwarded: self.forwarded.clone(),
+            limits: self.limits,
+            quota_owner: self.quota_owner.clone(),
+        }
+    }
+
     /// Returns the era of the client.
     pub(crate) fn era(&self) -> Era {
         self.version.era()

@@ -21,7 +21,7 @@ use crate::http_edge::{
 };
 use crate::limits::quota_owner;
 use crate::mcp::Era;
-use crate::mcp_server::McpServer;
+use crate::mcp_server::{McpServer, MovedStream};
 use crate::push_receiver::{ClientPush, PushReceiver, PushTarget};
 use crate::tasks::Timestamp;
 use crate::telemetry::label::{Method as Label, Push};
@@ -103,6 +103,16 @@ pub(super) struct Dispatcher {
     pub(super) _held: GaugeGuard,
 }
 
+/// A request with a stream that another generation continues.
+#[derive(Clone, Copy)]
+pub(super) struct ResumedRequest<'a> {
+    pub(super) route: Route<'a>,
+    /// Authentication that the caller needs; `None`: the listener does not serve the route any more.
+    pub(super) require: Option<&'a Require>,
+    /// True for the client that has started this process, which names no host.
+    pub(super) is_local: bool,
+}
+
 /// Guard that counts a running request.
 pub(super) struct RequestGuard<'a>(&'a AtomicUsize);
 
@@ -129,7 +139,8 @@ struct HealthReport {
 }
 
 impl Dispatcher {
-    /// Handles a request on a route.
+    /// Handles a request on a route. A stream for notifications that another generation has to
+    /// continue is left in `moved` (see [`Dispatcher::resume`]).
     ///
     /// # Errors
     ///
@@ -140,13 +151,14 @@ impl Dispatcher {
         record: &mut AccessRecord,
         route: Route<'_>,
         require: &Require,
+        moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), ClientGone> {
         if matches!(route, Route::Push(_)) {
             record.method = Label::Push;
         }
         let done = match self.check_host_and_origin(http, route) {
             Ok(None) => match self.admit(http, record, route, require).await {
-                Ok(()) => self.dispatch(http, record, route, require).await,
+                Ok(()) => self.dispatch(http, record, route, require, moved).await,
                 Err(fault) => Err(fault.into()),
             },
             Ok(Some(headers)) => {
@@ -176,6 +188,7 @@ impl Dispatcher {
         http: &mut LocalConnection,
         record: &mut AccessRecord,
         require: Option<&Require>,
+        moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), ClientGone> {
         let admitted = match require {
             Some(require) => self.admit(http, record, Route::AllAgents, require).await,
@@ -188,7 +201,7 @@ impl Dispatcher {
             }
         };
         let done = match admitted {
-            Ok(()) => Box::pin(self.mcp_server.serve(http, record, Route::AllAgents)).await,
+            Ok(()) => Box::pin(self.mcp_server.serve(http, record, Route::AllAgents, moved)).await,
             Err(fault) => Err(fault.into()),
         };
         match done {
@@ -263,13 +276,35 @@ impl Dispatcher {
         if matches!(route, Route::Health | Route::Push(_) | Route::Metadata(_)) {
             return Ok(());
         }
+        self.authenticate(http, record, route, require).await?;
+        let owner = quota_owner(&record.caller, http.client_network());
+        self.discovery.limits.check_request_rate(&owner)?;
+        record.quota_owner = Some(owner);
+        self.check_agent(http, record, route)
+    }
+
+    /// Authenticates the caller.
+    async fn authenticate(
+        &self,
+        http: &impl ClientConnection,
+        record: &mut AccessRecord,
+        route: Route<'_>,
+        require: &Require,
+    ) -> Result<(), Fault> {
         // If authentication is required and no mechanism is configured, every request is rejected.
         if !require.of.is_empty() || require.rule != RequireRule::None {
             record.caller = Box::pin(self.authenticator.authenticate(http, require, route)).await?;
         }
-        let owner = quota_owner(&record.caller, http.client_network());
-        self.discovery.limits.check_request_rate(&owner)?;
-        record.quota_owner = Some(owner);
+        Ok(())
+    }
+
+    /// Determines what is forwarded to agents, and checks that the agent of the route is visible.
+    fn check_agent(
+        &self,
+        http: &impl ClientConnection,
+        record: &mut AccessRecord,
+        route: Route<'_>,
+    ) -> Result<(), Fault> {
         let headers = &http.head().headers;
         record.forwarded = self.discovery.directory.along(headers, || subject_token(&record.caller, headers));
         match route.agent() {
@@ -280,6 +315,35 @@ impl Dispatcher {
         }
     }
 
+    /// Continues a stream of another generation. Its caller is authenticated again, by `require`: the
+    /// stream ends if this generation does not admit the caller, or without `require`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected.
+    pub(super) async fn resume(
+        &self,
+        http: &mut impl ClientConnection,
+        record: &mut AccessRecord,
+        at: ResumedRequest<'_>,
+        stream: MovedStream,
+        moved: &mut Option<Box<MovedStream>>,
+    ) -> Result<(), ClientGone> {
+        let ResumedRequest { route, require, is_local } = at;
+        let is_admitted = match require {
+            Some(require) => {
+                (is_local || self.settings.host_policy.check(http.head()).is_ok())
+                    && self.authenticate(http, record, route, require).await.is_ok()
+                    && self.check_agent(http, record, route).is_ok()
+            }
+            None => false,
+        };
+        match is_admitted {
+            true => self.mcp_server.resume(http, record, route, stream, moved).await,
+            false => self.mcp_server.end_moved(http, &stream).await,
+        }
+    }
+
     /// Returns the response of the service of a route, for an authenticated request.
     fn dispatch<'a, C: ClientConnection>(
         &'a self,
@@ -287,6 +351,7 @@ impl Dispatcher {
         record: &'a mut AccessRecord,
         route: Route<'a>,
         require: &'a Require,
+        moved: &'a mut Option<Box<MovedStream>>,
     ) -> BoxResponse<'a> {
         match route {
             Route::Health => Box::pin(self.serve_health(http)),
@@ -299,7 +364,9 @@ impl Dispatcher {
                 let base = self.settings.public_url.for_client(http);
                 self.discovery.serve_document(http, record, route, &base).await
             }),
-            Route::AllAgents | Route::OneAgent(_) => Box::pin(self.mcp_server.serve(http, record, route)),
+            Route::AllAgents | Route::OneAgent(_) => {
+                Box::pin(self.mcp_server.serve(http, record, route, moved))
+            }
         }
     }
 

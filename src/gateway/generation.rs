@@ -1,6 +1,6 @@
 //! Composition: the services of a generation, and the parts that outlive it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
@@ -23,7 +23,7 @@ use crate::discovery::{Discovery, LiveCatalogue};
 use crate::follow::{FollowLimits, TaskFollower};
 use crate::http_edge::{BodyReader, DrainState};
 use crate::limits::Limits;
-use crate::mcp_server::{McpServer, McpSettings};
+use crate::mcp_server::{McpServer, McpSettings, ServerGeneration};
 use crate::memory::{MemoryBank, MemoryLimits};
 use crate::push_receiver::{PushReceiver, push_address};
 use crate::resources::{
@@ -33,7 +33,7 @@ use crate::resources::{
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
 use crate::tasks::{TaskJournal, TaskLimits, Tasks, Timestamp};
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::recent::MetricsHistory;
 use crate::transport::HttpClient;
 
@@ -50,6 +50,10 @@ pub(super) struct LastingParts {
     /// The recent past, if operators have a page.
     pub(super) history: Option<MetricsHistory>,
     pub(super) catalogue_changes: watch::Sender<u64>,
+    /// Metrics of requests that no agent is part of.
+    pub(super) no_agent: Arc<AgentMetrics>,
+    /// Number of the present generation.
+    pub(super) present: Arc<AtomicU64>,
     pub(super) open_requests: Arc<AtomicUsize>,
     /// True once the gateway is ready for the first time.
     pub(super) has_been_ready: AtomicBool,
@@ -107,6 +111,7 @@ impl LastingParts {
             unfollowed: Mutex::default(),
         };
         Ok(Self {
+            no_agent: metrics.no_agent(),
             metrics,
             http_client,
             sealer,
@@ -116,6 +121,7 @@ impl LastingParts {
             live: Arc::new(LiveCalls::new(has_page(settings))),
             history: has_page(settings).then(MetricsHistory::default),
             catalogue_changes: watch::Sender::new(0),
+            present: Arc::new(AtomicU64::new(1)),
             open_requests: Arc::default(),
             has_been_ready: AtomicBool::new(false),
             started: Timestamp::now(),
@@ -385,6 +391,7 @@ impl Dispatcher {
         base: &GenerationBase,
         before: Option<&Self>,
     ) -> Result<Self, GatewayError> {
+        let number = before.map_or(1, |before| before.generation + 1);
         let parts = SharedParts::new(settings, lasting, base);
         let authenticator = parts.authenticator(settings, before.map(|before| &before.authenticator))?;
         let discovery = Arc::new(parts.discovery(settings, &authenticator));
@@ -404,8 +411,13 @@ impl Dispatcher {
             body: parts.body.clone(),
             drain: engine.drain.clone(),
             metrics: lasting.metrics.clone(),
-            no_agent: lasting.metrics.no_agent(),
+            no_agent: lasting.no_agent.clone(),
             settings: McpSettings::new(settings, identity, lasting.started),
+            generation: ServerGeneration {
+                number,
+                present: lasting.present.clone(),
+                lists: before.map_or(0, |before| before.lists_of(settings)),
+            },
             engine,
         };
         let listeners = settings
@@ -413,7 +425,7 @@ impl Dispatcher {
             .iter()
             .map(|listener| ListenerPolicy { serve: listener.serve, require: listener.require.clone() });
         Ok(Self {
-            generation: before.map_or(1, |before| before.generation + 1),
+            generation: number,
             settings: EdgeSettings::new(settings, lasting.started),
             listeners: listeners.collect(),
             authenticator,
@@ -428,11 +440,24 @@ impl Dispatcher {
             drain: mcp_server.drain.clone(),
             mcp_server,
             metrics: lasting.metrics.clone(),
-            no_agent: lasting.metrics.no_agent(),
+            no_agent: lasting.no_agent.clone(),
             open_requests: lasting.open_requests.clone(),
             configuration: settings.clone(),
             _held: lasting.metrics.config.hold(),
         })
+    }
+}
+
+impl Dispatcher {
+    /// Returns the number of changes that clients see in lists, once the settings are these. Changes
+    /// of agents are counted by their cards.
+    fn lists_of(&self, settings: &Settings) -> u64 {
+        let used = &self.configuration;
+        let are_same = used.rules == settings.rules
+            && used.mcp == settings.mcp
+            && used.resources == settings.resources
+            && used.prompts == settings.prompts;
+        self.mcp_server.generation.lists + u64::from(!are_same)
     }
 }
 

@@ -26,17 +26,18 @@ use crate::config::{Require, RequireRule, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, LocalConnection, ResponseSink, check_certificate, give_up, has_unambiguous_length,
-    header_fits, is_served, parse,
+    AccessRecord, ClientConnection, LocalConnection, ResponseSink, check_certificate, give_up,
+    has_unambiguous_length, header_fits, is_served, parse,
 };
 use crate::limits::Limits;
+use crate::mcp_server::MovedStream;
 use crate::tasks::Timestamp;
 use crate::tasks::store::{Store, StoreProblem};
 use crate::telemetry::label;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
 
-use dispatch::{Dispatcher, RequestGuard};
+use dispatch::{Dispatcher, RequestGuard, ResumedRequest};
 use generation::{GenerationBase, LastingParts};
 use reload::GenerationLoops;
 use succession::Succession;
@@ -160,28 +161,20 @@ impl Gateway {
     ///
     /// Accepts any mechanism of authentication in the settings; see [`Gateway::handle_with`].
     pub async fn handle(&self, http: &mut Session) -> Handled {
-        let dispatcher = self.current();
-        serve(&dispatcher, http, &dispatcher.settings.require).await
+        self.serve(http, Requirement::Default).await
     }
 
     /// Answers a request like [`Gateway::handle`], with other requirements for authentication.
     pub async fn handle_with(&self, http: &mut Session, require: &Require) -> Handled {
-        serve(&self.current(), http, require).await
+        self.serve(http, Requirement::Given(require)).await
     }
 
     /// Answers a request at a listener of the settings, by its place among them. A request that
     /// the listener does not serve is not found.
     pub(crate) async fn handle_at(&self, http: &mut Session, listener: usize) {
-        let dispatcher = self.current();
-        let policy = dispatcher.listeners.get(listener);
-        let policy = policy.filter(|policy| is_served(http.req_header().uri.path(), policy.serve));
-        let served = match policy {
-            Some(policy) => serve(&dispatcher, http, &policy.require).await,
-            None => Handled::NotHandled,
-        };
-        if served == Handled::NotHandled {
+        if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
             // Boxed: a rare case must not make every request larger.
-            Box::pin(reject_unknown(&dispatcher, http)).await;
+            Box::pin(reject_unknown(&self.current(), http)).await;
         }
     }
 
@@ -210,7 +203,13 @@ impl Gateway {
             _ => &CLOSED,
         });
         let _counted = RequestGuard::enter(&dispatcher.open_requests);
-        if let Err(ClientGone) = dispatcher.handle_local(http, &mut record, require).await
+        let mut moved = None;
+        let mut served = dispatcher.handle_local(http, &mut record, require, &mut moved).await;
+        if moved.is_some() {
+            let requirement = listener.map_or(Requirement::Local, Requirement::Listener);
+            served = Box::pin(self.go_on(http, &mut record, requirement, LOCAL_PATH, moved)).await;
+        }
+        if let Err(ClientGone) = served
             && record.fault.is_none()
         {
             record.outcome = label::Outcome::ClientGone;
@@ -326,31 +325,95 @@ impl Gateway {
     }
 }
 
-/// Answers a request of a client with the services of a generation, if its path has a route.
-async fn serve(dispatcher: &Dispatcher, http: &mut Session, require: &Require) -> Handled {
-    let path = http.req_header().uri.path().to_owned();
-    let Some(route) = parse(&path) else { return Handled::NotHandled };
-    let edge = &dispatcher.settings;
-    let mut record = AccessRecord::new(Caller::anonymous());
-    let _counted = RequestGuard::enter(&dispatcher.open_requests);
-    let is_reused = has_unambiguous_length(http) && !dispatcher.drain.has_begun();
-    http.set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));
-    http.set_write_timeout(Some(edge.write_stall));
-    let checked = check_certificate(http).and_then(|()| header_fits(http, edge.header_bytes));
-    let served = match checked {
-        Ok(()) => dispatcher.handle(http, &mut record, route, require).await,
-        // Boxed, as in `dispatch`: rare cases must not make every request larger.
-        Err(fault) => Box::pin(dispatcher.reject_without_reading_body(http, &mut record, fault)).await,
-    };
-    if let Err(ClientGone) = served {
-        if record.fault.is_none() {
-            record.outcome = label::Outcome::ClientGone;
-        }
-        give_up(http).await;
-    }
-    record.finish(http, &dispatcher.no_agent);
-    Handled::Served
+/// The authentication that a request needs.
+#[derive(Clone, Copy)]
+enum Requirement<'a> {
+    /// That of a listener of the settings, by its place among them.
+    Listener(usize),
+    /// That which the host of the gateway states.
+    Given(&'a Require),
+    /// Any mechanism of the settings.
+    Default,
+    /// None: the client has started this process.
+    Local,
 }
+
+impl<'a> Requirement<'a> {
+    /// Returns the requirement in a generation; `None` if the path is not served.
+    fn of(self, dispatcher: &'a Dispatcher, path: &str) -> Option<&'a Require> {
+        match self {
+            Self::Listener(place) => {
+                let policy = dispatcher.listeners.get(place)?;
+                is_served(path, policy.serve).then_some(&policy.require)
+            }
+            Self::Given(require) => Some(require),
+            Self::Default => Some(&dispatcher.settings.require),
+            Self::Local => Some(&LOCAL),
+        }
+    }
+}
+
+/// The requirement for the client that has started this process.
+static LOCAL: Require = Require { rule: RequireRule::None, of: Vec::new() };
+
+impl Gateway {
+    /// Answers a request of a client, if its path has a route and is served.
+    async fn serve(&self, http: &mut Session, requirement: Requirement<'_>) -> Handled {
+        let path = http.req_header().uri.path().to_owned();
+        let Some(route) = parse(&path) else { return Handled::NotHandled };
+        let dispatcher = self.current();
+        let Some(require) = requirement.of(&dispatcher, &path) else { return Handled::NotHandled };
+        let edge = &dispatcher.settings;
+        let lasting = &self.state.lasting;
+        let mut record = AccessRecord::new(Caller::anonymous());
+        let _counted = RequestGuard::enter(&lasting.open_requests);
+        let is_reused = has_unambiguous_length(http) && !dispatcher.drain.has_begun();
+        http.set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));
+        http.set_write_timeout(Some(edge.write_stall));
+        let checked = check_certificate(http).and_then(|()| header_fits(http, edge.header_bytes));
+        let mut moved = None;
+        let mut served = match checked {
+            Ok(()) => dispatcher.handle(http, &mut record, route, require, &mut moved).await,
+            // Boxed, as in `dispatch`: rare cases must not make every request larger.
+            Err(fault) => Box::pin(dispatcher.reject_without_reading_body(http, &mut record, fault)).await,
+        };
+        if moved.is_some() {
+            // The generation of the request is not held any more.
+            drop(dispatcher);
+            served = Box::pin(self.go_on(http, &mut record, requirement, &path, moved)).await;
+        }
+        if let Err(ClientGone) = served {
+            if record.fault.is_none() {
+                record.outcome = label::Outcome::ClientGone;
+            }
+            give_up(http).await;
+        }
+        record.finish(http, &lasting.no_agent);
+        Handled::Served
+    }
+
+    /// Continues a stream in one generation after the other, until it ends.
+    async fn go_on(
+        &self,
+        http: &mut impl ClientConnection,
+        record: &mut AccessRecord,
+        requirement: Requirement<'_>,
+        path: &str,
+        mut moved: Option<Box<MovedStream>>,
+    ) -> Result<(), ClientGone> {
+        let Some(route) = parse(path) else { return Ok(()) };
+        while let Some(stream) = moved.take() {
+            let dispatcher = self.current();
+            let is_local = std::ptr::eq(path, LOCAL_PATH);
+            let at = ResumedRequest { route, require: requirement.of(&dispatcher, path), is_local };
+            dispatcher.resume(http, record, at, *stream, &mut moved).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The path of messages without a connection of their own.
+const LOCAL_PATH: &str = "/mcp";
 
 /// The requirement that no caller satisfies.
 static CLOSED: Require = Require { rule: RequireRule::Any, of: Vec::new() };

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -367,6 +368,8 @@ impl GatewayState {
         self.lasting.renew(&settings, &base);
         let dispatcher = Arc::new(dispatcher);
         self.current.store(dispatcher.clone());
+        // Streams of the generation before move on when they see this.
+        self.lasting.present.store(dispatcher.generation, Ordering::Release);
         if let Some(batches) = &dispatcher.mcp_server.batches {
             batches.take_over();
         }

@@ -295,6 +295,11 @@ impl<'s, S: ResponseSink> SseWriter<'s, S> {
         Ok(Self { http })
     }
 
+    /// Continues a stream that was begun on this connection.
+    pub(crate) fn resume(http: &'s mut S) -> Self {
+        Self { http }
+    }
+
     /// Writes encoded events.
     pub(crate) async fn write(&mut self, encoded: Vec<u8>, end: bool) -> Result<(), ClientGone> {
         self.http.write_body(Bytes::from(encoded), end).await

@@ -142,6 +142,11 @@ impl ChangeSet {
         self.targets.values().any(|target| target.topic == *topic)
     }
 
+    /// Stops watching the tasks of subjects that are not `wanted`.
+    pub(super) fn retain_if(&mut self, wanted: impl Fn(&SubscriptionKey) -> bool) {
+        self.targets.retain(|_, target| wanted(&target.topic));
+    }
+
     /// Stops watching all subjects but `wanted`.
     pub(super) fn retain(&mut self, wanted: &BTreeSet<SubscriptionKey>) {
         self.targets.retain(|_, target| wanted.contains(&target.topic));

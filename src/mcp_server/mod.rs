@@ -12,6 +12,7 @@ mod task_tools;
 mod tasks;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Method as HttpMethod, StatusCode};
@@ -34,6 +35,7 @@ use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 
 use methods::MethodReply;
+pub(crate) use subscriptions::MovedStream;
 
 /// Settings of the MCP server.
 pub(crate) struct McpSettings {
@@ -88,10 +90,29 @@ pub(crate) struct McpServer {
     /// Metrics of requests that no agent is part of.
     pub(crate) no_agent: Arc<AgentMetrics>,
     pub(crate) settings: McpSettings,
+    pub(crate) generation: ServerGeneration,
+}
+
+/// The configuration of a server, among those of the process.
+pub(crate) struct ServerGeneration {
+    /// Its number.
+    pub(crate) number: u64,
+    /// The number of the present one.
+    pub(crate) present: Arc<AtomicU64>,
+    /// Number of changes of settings that change what clients find in lists, besides the agents.
+    pub(crate) lists: u64,
+}
+
+impl ServerGeneration {
+    /// Returns true if another configuration is in use.
+    fn is_superseded(&self) -> bool {
+        self.present.load(Ordering::Acquire) != self.number
+    }
 }
 
 impl McpServer {
-    /// Serves a request to an MCP endpoint.
+    /// Serves a request to an MCP endpoint. A stream for notifications that another configuration
+    /// has to continue is left in `moved` (see [`McpServer::resume`]).
     ///
     /// # Errors
     ///
@@ -101,12 +122,13 @@ impl McpServer {
         http: &mut impl ClientConnection,
         record: &mut AccessRecord,
         route: Route<'_>,
+        moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), Abort> {
         match http.head().method {
-            HttpMethod::POST => self.post(http, record, route).await,
+            HttpMethod::POST => self.post(http, record, route, moved).await,
             HttpMethod::GET => {
                 record.method = label::Method::SessionStream;
-                Box::pin(self.session_stream(http, record, route)).await
+                Box::pin(self.session_stream(http, record, route, moved)).await
             }
             HttpMethod::DELETE => self.end_session(http, record).await,
             _ => Err(Fault::MethodNotAllowed("POST, GET, DELETE, OPTIONS").into()),

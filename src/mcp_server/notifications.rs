@@ -179,7 +179,8 @@ impl McpServer {
     ) -> Result<(), ClientGone> {
         let after = self.card_versions(stream.client);
         let before = std::mem::replace(&mut stream.versions, after);
-        if before == stream.versions {
+        let lists = std::mem::replace(&mut stream.seen_lists, self.generation.lists);
+        if before == stream.versions && lists == stream.seen_lists {
             return Ok(());
         }
         for (list, _) in stream.lists.into_iter().filter(|(_, told)| *told) {

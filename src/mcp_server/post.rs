@@ -10,7 +10,7 @@ use http::StatusCode;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::{McpServer, MethodReply};
+use super::{McpServer, MethodReply, MovedStream};
 use crate::calls::{CallRequest, CallTarget, ClientContext, ResponseTarget};
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
@@ -90,6 +90,7 @@ impl McpServer {
         http: &mut impl ClientConnection,
         record: &mut AccessRecord,
         route: Route<'_>,
+        moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), Abort> {
         let body = self.body.read_json(http, record.quota_owner.as_ref()).await?;
         let text = match well_formed(&body, self.settings.depth) {
@@ -121,6 +122,9 @@ impl McpServer {
                 };
                 let params = params.unwrap_or_default();
                 let request = CallRequest { client: &client, id: &id, params: &params };
+                if method == Method::Listen {
+                    return Ok(self.listen_or_reject(http, record, request, moved).await?);
+                }
                 self.request(http, record, method, request).await?;
             }
             Err(reply) => self.reject(http, record, *reply).await?,
@@ -153,14 +157,40 @@ impl McpServer {
                 let to = ResponseTarget::Client(http);
                 Box::pin(self.task_method(to, method, request, record)).await.map(|_| ())
             }
-            Method::Listen => Box::pin(self.listen(http, request)).await,
             _ => self.method(http, record, method, request).await,
         };
+        self.conclude(http, record, request, answered).await
+    }
+
+    /// Handles a `subscriptions/listen`.
+    async fn listen_or_reject(
+        &self,
+        http: &mut impl ClientConnection,
+        record: &mut AccessRecord,
+        request: CallRequest<'_>,
+        moved: &mut Option<Box<MovedStream>>,
+    ) -> Result<(), ClientGone> {
+        let permitted = self.authorizer().authorize_method(request.client.requester(), Method::Listen);
+        let answered = match permitted {
+            Ok(()) => Box::pin(self.listen(http, request, moved)).await,
+            Err(fault) => Err(Abort::from(fault)),
+        };
+        self.conclude(http, record, request, answered).await
+    }
+
+    /// Rejects a request that has no response yet.
+    async fn conclude(
+        &self,
+        http: &mut impl ClientConnection,
+        record: &mut AccessRecord,
+        request: CallRequest<'_>,
+        answered: Result<(), Abort>,
+    ) -> Result<(), ClientGone> {
         match answered {
             Ok(()) => Ok(()),
             Err(Abort::ClientGone) => Err(ClientGone),
             Err(Abort::Rejected(fault)) => {
-                let reply = ErrorReply { fault, era: client.era(), id: Some(request.id.clone()) };
+                let reply = ErrorReply { fault, era: request.client.era(), id: Some(request.id.clone()) };
                 self.reject(http, record, reply).await
             }
         }

@@ -20,7 +20,7 @@ use crate::limits::{UsePermit, quota_owner};
 use crate::mcp::headers::McpHeaders;
 use crate::mcp::notifications::{AcceptedFilter, ChangeableList, acknowledged};
 use crate::mcp::params::ListenFilter;
-use crate::mcp::{ClientCapabilities, ClientParams, Era};
+use crate::mcp::{ClientCapabilities, ClientParams, Era, Method};
 use crate::quota::QuotaOwner;
 use crate::resources::ChangeSource;
 use crate::sessions::ClientLimits;
@@ -52,6 +52,23 @@ pub(super) struct Subscription<'a> {
     /// Time at which the subscriptions of the session were evaluated last.
     pub(super) evaluated: Instant,
     pub(super) versions: HashMap<String, u64>,
+    /// See [`ServerGeneration::lists`](super::ServerGeneration).
+    pub(super) seen_lists: u64,
+}
+
+/// A stream that the server of another configuration continues, without a connection.
+pub(crate) struct MovedStream {
+    client: ClientContext<'static>,
+    id: Option<Id>,
+    lists: [(ChangeableList, bool); 3],
+    /// Subscribed resources that belong to no task, with their marks.
+    resources: Vec<(String, u64)>,
+    watching: ChangeSet,
+    missing: BTreeSet<SubscriptionKey>,
+    evaluated: Instant,
+    versions: HashMap<String, u64>,
+    seen_lists: u64,
+    open: OpenStream,
 }
 
 /// A watched resource that is not a task.
@@ -64,6 +81,28 @@ pub(super) struct WatchedResource<'a> {
 }
 
 impl<'a> Subscription<'a> {
+    /// Returns the stream for the server of another configuration.
+    fn into_moved(mut self, open: OpenStream) -> MovedStream {
+        let watching = &mut self.watching;
+        let resources = std::mem::take(&mut self.plain).into_iter().map(|(uri, resource)| {
+            watching.forget_resource(resource.number);
+            (uri, resource.marked)
+        });
+        let resources = resources.collect();
+        MovedStream {
+            client: self.client.without_route(),
+            id: self.id.cloned(),
+            lists: self.lists,
+            resources,
+            watching: self.watching,
+            missing: self.missing,
+            evaluated: self.evaluated,
+            versions: self.versions,
+            seen_lists: self.seen_lists,
+            open,
+        }
+    }
+
     /// Watches a resource from now on.
     pub(super) fn watch_resource(&mut self, uri: String, source: ChangeSource<'a>) {
         let ChangeSource { changes, mark } = source;
@@ -102,6 +141,7 @@ impl McpServer {
         http: &mut impl ClientConnection,
         record: &AccessRecord,
         route: Route<'_>,
+        moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), Abort> {
         let headers = McpHeaders::read(&http.head().headers);
         let id = headers.session.value().filter(|_| headers.takes_stream);
@@ -111,7 +151,7 @@ impl McpServer {
         let (session, _) = found.ok_or(Fault::SessionNotFound)?;
         let accepts = accepts(&headers);
         let owner = quota_owner(&caller, http.client_network());
-        let _open = self.open_stream(&owner)?;
+        let open = self.open_stream(&owner)?;
         let client = ClientContext {
             caller,
             route,
@@ -129,7 +169,7 @@ impl McpServer {
         let mut events = SseWriter::begin(http, None).await?;
         self.warn_of_restart(&client, &mut events).await?;
         self.reevaluate(&mut subscription, &mut events).await?;
-        Ok(self.run_subscription(events, subscription).await?)
+        Ok(self.run_subscription(events, subscription, open, moved).await?)
     }
 
     /// Handles a `subscriptions/listen`.
@@ -141,6 +181,7 @@ impl McpServer {
         &self,
         http: &mut impl ClientConnection,
         request: CallRequest<'_>,
+        moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), Abort> {
         let CallRequest { client, id, params } = request;
         debug_assert_eq!(client.era(), Era::Modern);
@@ -149,7 +190,7 @@ impl McpServer {
         if !filter.task_ids.is_empty() && !client.capabilities.has(ClientCapabilities::TASKS_EXTENSION) {
             return Err(Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION).into());
         }
-        let _open = self.open_stream(&quota_owner(&client.caller, http.client_network()))?;
+        let open = self.open_stream(&quota_owner(&client.caller, http.client_network()))?;
         let mut subscription = self.subscription(client, Some(id));
         let (honoured, tasks) = self.apply_filter(&mut subscription, filter).await;
         let mut events = SseWriter::begin(http, None).await?;
@@ -157,7 +198,81 @@ impl McpServer {
         for task in tasks {
             self.notify_task(task, &mut subscription, &mut events).await?;
         }
-        Ok(self.run_subscription(events, subscription).await?)
+        Ok(self.run_subscription(events, subscription, open, moved).await?)
+    }
+
+    /// Continues a stream that the server of another configuration has begun, for the caller of the
+    /// record. Everything that the caller may not see any more is left out; the stream ends if the
+    /// caller is another one, or may not listen.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected.
+    pub(crate) async fn resume(
+        &self,
+        http: &mut impl ClientConnection,
+        record: &AccessRecord,
+        route: Route<'_>,
+        stream: MovedStream,
+        moved: &mut Option<Box<MovedStream>>,
+    ) -> Result<(), ClientGone> {
+        let is_same = stream.client.caller.name() == record.caller.name();
+        let MovedStream {
+            client,
+            id,
+            lists,
+            resources,
+            watching,
+            missing,
+            evaluated,
+            versions,
+            seen_lists,
+            open,
+        } = stream;
+        let (caller, forwarded) = (record.caller.clone(), record.forwarded.clone());
+        let client = ClientContext { caller, forwarded, route, ..client };
+        let mut stream = Subscription {
+            client: &client,
+            id: id.as_ref(),
+            lists,
+            plain: BTreeMap::new(),
+            watching,
+            missing,
+            evaluated,
+            versions,
+            seen_lists,
+        };
+        let mut events = SseWriter::resume(http);
+        let may_listen = || self.authorizer().authorize_method(client.requester(), Method::Listen).is_ok();
+        if !is_same || (stream.id.is_some() && !may_listen()) {
+            return self.close(events, &stream).await;
+        }
+        let is_readable = |handle: &str| self.lookup().open_handle(&client, handle).is_some();
+        stream.watching.retain_if(|topic| topic.handle().is_some_and(is_readable));
+        for (uri, marked) in resources {
+            let Ok(Some(source)) = self.resources.resubscribe(&client, &uri).await else { continue };
+            stream.watch_resource(uri.clone(), source);
+            if let Some(resource) = stream.plain.get_mut(&uri) {
+                resource.marked = marked;
+                let number = resource.number;
+                self.notify_resource(number, &mut stream, &mut events).await?;
+            }
+        }
+        self.notify_lists(&mut stream, &mut events).await?;
+        self.run_subscription(events, stream, open, moved).await
+    }
+
+    /// Ends a stream of which the caller is not admitted any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected.
+    pub(crate) async fn end_moved(
+        &self,
+        http: &mut impl ClientConnection,
+        stream: &MovedStream,
+    ) -> Result<(), ClientGone> {
+        self.end_stream(SseWriter::resume(http), stream.id.as_ref()).await
     }
 
     fn open_stream(&self, owner: &QuotaOwner) -> Result<OpenStream, Fault> {
@@ -178,6 +293,7 @@ impl McpServer {
             missing: BTreeSet::new(),
             evaluated: Instant::now(),
             versions: self.card_versions(client),
+            seen_lists: self.generation.lists,
         }
     }
 
@@ -325,11 +441,17 @@ impl McpServer {
         &'a self,
         mut events: SseWriter<'_, S>,
         mut stream: Subscription<'a>,
+        open: OpenStream,
+        moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), ClientGone> {
         // A separate deadline: changes of other agents must not postpone it.
         let mut sign = tokio::time::interval(self.settings.keep_alive);
         sign.reset();
         loop {
+            if self.generation.is_superseded() {
+                *moved = Some(Box::new(stream.into_moved(open)));
+                return Ok(());
+            }
             tokio::select! {
                 signal = stream.watching.next() => match signal {
                     Some(Change::Cards) => self.notify_lists(&mut stream, &mut events).await?,
@@ -380,7 +502,15 @@ impl McpServer {
         events: SseWriter<'_, S>,
         stream: &Subscription<'_>,
     ) -> Result<(), ClientGone> {
-        match stream.id {
+        self.end_stream(events, stream.id).await
+    }
+
+    async fn end_stream<S: ResponseSink>(
+        &self,
+        events: SseWriter<'_, S>,
+        id: Option<&Id>,
+    ) -> Result<(), ClientGone> {
+        match id {
             None => events.end_with_retry(RECONNECT_AFTER).await,
             Some(id) => events.end(Some(&self.writer(Era::Modern).listened(id))).await,
         }

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::Gateway;
 use super::dispatch::RequestGuard;
+use super::{Gateway, Requirement};
 use crate::agents::{ScriptedAgent, ScriptedExchange};
 use crate::auth::Caller;
 use crate::config::{Agent, Settings};
@@ -80,14 +80,21 @@ impl TestGateway {
         let (mut head, ()) = http::Request::new(()).into_parts();
         (head.method, head.uri, head.headers) = (method, uri.parse::<Uri>().unwrap(), headers);
         let (mut connection, client) = TestConnection::new(head, body, network);
-        let dispatcher = self.gateway.current();
+        let gateway = self.gateway.clone();
         let served = tokio::spawn(async move {
-            let _counted = RequestGuard::enter(&dispatcher.open_requests);
+            let dispatcher = gateway.current();
+            let _counted = RequestGuard::enter(&gateway.state.lasting.open_requests);
             let mut record = AccessRecord::new(Caller::anonymous());
             let path = uri.split('?').next().unwrap_or_default();
             let route = parse(path).unwrap();
             let require = dispatcher.settings.require.clone();
-            let served = dispatcher.handle(&mut connection, &mut record, route, &require).await;
+            let mut moved = None;
+            let mut served =
+                dispatcher.handle(&mut connection, &mut record, route, &require, &mut moved).await;
+            if moved.is_some() {
+                drop(dispatcher);
+                served = gateway.go_on(&mut connection, &mut record, Requirement::Default, path, moved).await;
+            }
             if let Err(ClientGone) = served {
                 give_up(&mut connection).await;
             }

@@ -15,6 +15,7 @@ mod init;
 mod log_text;
 mod log_unread;
 mod manual;
+mod reload;
 mod restart;
 pub(crate) mod seen;
 mod shutdown;
