@@ -156,8 +156,8 @@ fn create(
         add_level_service(&mut server);
     }
     if let (Some(reloader), Some(file)) = (reloader, config_file) {
-        let hangups = tokio::sync::Mutex::new(config_hangups);
-        let mut watch = background_service("configuration", ConfigWatcher { reloader, hangups, file });
+        let watcher = ConfigWatcher::new(reloader, config_hangups, file, &settings);
+        let mut watch = background_service("configuration", watcher);
         watch.threads = Some(1);
         server.add_service(watch);
     }

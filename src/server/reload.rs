@@ -32,18 +32,34 @@ pub(crate) struct ReloadSource {
 
 /// Reloads the configuration on SIGHUP, and when its files change if that is on.
 pub(super) struct ConfigWatcher {
-    pub(super) reloader: Arc<Reloader>,
+    reloader: Arc<Reloader>,
     /// Taken when the service starts. `None`: SIGHUP cannot be received.
-    pub(super) hangups: Mutex<Option<Signal>>,
+    hangups: Mutex<Option<Signal>>,
     /// The configuration file, which is watched whatever else is.
-    pub(super) file: PathBuf,
+    file: PathBuf,
+    /// The files as they were at the start, if they are watched. Taken when the service starts.
+    watcher: Mutex<Option<FileWatcher>>,
+}
+
+impl ConfigWatcher {
+    /// Creates the service for the file of these settings, which has been read a moment ago.
+    pub(super) fn new(
+        reloader: Arc<Reloader>,
+        hangups: Option<Signal>,
+        file: PathBuf,
+        settings: &Settings,
+    ) -> Self {
+        let files = std::iter::once(&file).chain(&settings.files).map(PathBuf::as_path);
+        let watcher = settings.reload.watch.then(|| FileWatcher::of(files));
+        Self { reloader, hangups: Mutex::new(hangups), file, watcher: Mutex::new(watcher) }
+    }
 }
 
 #[async_trait]
 impl BackgroundService for ConfigWatcher {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let mut hangups = self.hangups.lock().await.take();
-        let mut watcher: Option<FileWatcher> = None;
+        let mut watcher = self.watcher.lock().await.take();
         loop {
             let files = self.files().await;
             let is_told = tokio::select! {
