@@ -133,6 +133,8 @@ mod memory;
 #[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod memory;
 #[cfg(feature = "gateway")]
+mod otlp;
+#[cfg(feature = "gateway")]
 mod push_receiver;
 #[cfg(all(feature = "gateway", not(feature = "testing")))]
 mod quota;

@@ -2,7 +2,7 @@
 //! in the same run.
 //!
 //! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N]
-//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse] [--instructions]`.
+//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse] [--telemetry] [--instructions]`.
 //!
 //! Four processes on loopback: the load (this one), the agent, the pass-through, and the real
 //! gateway. The ways to the agent take turns in every round; figures are medians over rounds, and
@@ -10,6 +10,7 @@
 //! that of the process on the way alone, never of load or agent. With `--instructions` instead: the
 //! number of instructions of a call (needs valgrind). With `--tls` instead: the cost of
 //! TLS, compared with nginx. With `--abuse` instead: the effect of abusive callers on good ones.
+//! With `--telemetry` instead: the cost of metrics, access log and traces together.
 //! With `--tasks N` instead: the cost of a query for one task among N. See also `benches/translate`
 //! for the cost of translation alone.
 
@@ -32,6 +33,7 @@ mod options;
 mod pass;
 mod process;
 mod report;
+mod telemetry;
 mod tls;
 mod way;
 
@@ -56,6 +58,9 @@ fn measure(options: &Options) {
     }
     if options.abuse {
         return runtime.block_on(abuse::run(options));
+    }
+    if options.telemetry {
+        return runtime.block_on(telemetry::run(options));
     }
     if options.instructions {
         return runtime.block_on(instructions::run(options));

@@ -34,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) tls: bool,
     /// Instead of the ways: the effect of abuse on good callers.
     pub(crate) abuse: bool,
+    /// Instead of the ways: the cost of telemetry.
+    pub(crate) telemetry: bool,
     /// Instead of the ways: how many instructions a call takes.
     pub(crate) instructions: bool,
 }
@@ -78,6 +80,7 @@ impl Options {
             tasks: None,
             tls: false,
             abuse: false,
+            telemetry: false,
             instructions: false,
         };
         let mut words = words.iter().map(String::as_str);
@@ -88,6 +91,7 @@ impl Options {
                 "--tls" => options.tls = true,
                 "--instructions" => options.instructions = true,
                 "--abuse" => options.abuse = true,
+                "--telemetry" => options.telemetry = true,
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = value().parse().expect("a number"),
                 "--seconds" => options.period = Duration::from_secs_f64(value().parse().expect("seconds")),

@@ -37,6 +37,13 @@ impl Process {
         Self::start(command, port)
     }
 
+    /// Starts the gateway with a reader of its log that takes every line.
+    pub(crate) fn quiet_gateway(config: &Path, port: u16) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
+        command.arg("serve").arg("--config").arg(config).stderr(Stdio::null());
+        Self::start(command, port)
+    }
+
     /// Starts the gateway under callgrind, which writes profiles to `profile` with a number appended.
     pub(crate) fn counted(config: &Path, port: u16, profile: &Path) -> Self {
         let mut command = Command::new("valgrind");

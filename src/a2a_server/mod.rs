@@ -219,6 +219,7 @@ impl A2aServer {
         let Some(agent) = self.directory.find(agent).cloned() else { return rejected(Fault::NoSuchPath) };
         record.method = label::Method::A2a;
         record.agent = Some(agent.clone());
+        record.scope.begin_trace(None);
         let scope = AgentScope { route, require, agent };
         match (path, &http.head().method) {
             ("" | "/", &Method::POST) => Box::pin(self.serve_rpc(http, record, scope)),

@@ -33,6 +33,7 @@ use crate::fault::{Abort, AgentFailure, Fault};
 use crate::http_edge::{AccessRecord, ClientConnection, ResponseSink};
 use crate::limits::{CallPermit, UsePermit};
 use crate::quota::AnswerRoom;
+use crate::seal::TokenPurpose;
 use crate::telemetry::label::Method as Label;
 
 /// Most extensions of a request that are read and forwarded to an agent.
@@ -131,6 +132,7 @@ impl A2aServer {
     ) -> Result<(), Abort<A2aError>> {
         let ProxiedRequest { scope, operation, request, .. } = call;
         record.method = operation.map_or(Label::A2a, label);
+        record.version = Some(call.client.version());
         self.authorize_call(record, &call)?;
         let _permits = self.acquire_permits(http, record, &call).await?;
         let mut sealed = self.settings.seals_ids.then(|| self.exchange_ids(record, &call));
@@ -138,6 +140,9 @@ impl A2aServer {
         let client = call.names_tasks().then(|| self.ids.client_ids(record.caller.name(), scope.name()));
         let OutgoingRequest { written, task, translation, is_bare, list } =
             call.build(RequestIds { sealed: sealed.as_mut(), client }, webhooks.as_mut())?;
+        if let Some(task) = task.as_ref().filter(|_| record.needs_digests()) {
+            record.task = Some(self.ids.sealer().digest(TokenPurpose::Task, scope.name(), task.as_bytes()));
+        }
         let urls = call.webhook_urls()?;
         if !urls.is_empty() {
             let mut checked = Box::pin(self.webhooks.check_urls(scope.name(), urls));
@@ -288,7 +293,8 @@ impl A2aServer {
     /// Authorizes an operation, or a method of an extension.
     fn authorize_call(&self, record: &AccessRecord, call: &ProxiedRequest<'_>) -> Result<(), Fault> {
         let (agent, method) = (call.scope.name(), call.request.method.as_str());
-        let by = Requester { caller: &record.caller, route: call.scope.route };
+        let scope = Some(&*record.scope);
+        let by = Requester { caller: &record.caller, route: call.scope.route, scope };
         match call.operation {
             Some(operation) if !operation.sends_message() => {
                 self.authorizer.authorize_own_tasks(by, operation.as_str(), agent)

@@ -15,7 +15,7 @@ use crate::auth::{
 };
 use crate::config::{Require, Secret};
 use crate::fault::Fault;
-use crate::http_edge::{ClientConnection, Route};
+use crate::http_edge::{ClientConnection, Route, scope};
 use crate::telemetry::access_log;
 
 /// Authenticates the callers of requests, within a limit on failures.
@@ -89,7 +89,7 @@ impl RequestAuthenticator {
             Ok(caller) => return Ok(caller),
             Err(denied) => denied,
         };
-        access_log::not_admitted(http.client_address().as_ref(), denial_reason(denied));
+        access_log::not_admitted(scope(http.head()).map(|scope| &**scope), denial_reason(denied));
         if denied == Denied::Bad {
             // Only failures are limited: credentials already known to be valid pass from any
             // address.

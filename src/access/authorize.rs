@@ -19,12 +19,15 @@ use crate::fault::Fault;
 use crate::http_edge::Route;
 use crate::mcp::{Era, Method};
 use crate::telemetry::access_log;
+use crate::telemetry::trace::RequestScope;
 
 /// The caller of a request, and the route of the request.
 #[derive(Clone, Copy)]
 pub(crate) struct Requester<'a> {
     pub(crate) caller: &'a Caller,
     pub(crate) route: Route<'a>,
+    /// Id, client address and trace of the request; `None` for work without one.
+    pub(crate) scope: Option<&'a RequestScope>,
 }
 
 /// A tool to be called.
@@ -372,6 +375,7 @@ impl Authorizer {
             PolicyDecision::ScopesNeeded(rule, _) => (false, Some(rule)),
         };
         let audited = access_log::AuditDecision {
+            scope: by.scope,
             caller: by.caller.name(),
             method: wanted.method,
             agent: wanted.agent,

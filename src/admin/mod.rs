@@ -41,7 +41,7 @@ use crate::gateway::{
 };
 use crate::http_edge::check_host;
 use crate::telemetry::label::Refusal;
-use crate::telemetry::recent;
+use crate::telemetry::{log, recent};
 use authentication::{AdminAuthentication, is_same_origin};
 use page::PageFile;
 use relay::{McpRelay, RelayRequest};
@@ -90,6 +90,8 @@ enum Action {
     Metrics,
     Agents,
     Agent,
+    LogLevel,
+    SetLogLevel,
     SessionState,
     SignIn,
     SignOut,
@@ -122,6 +124,8 @@ const ROUTES: &[AdminRoute] = &[
     get("/page/caller.js", Access::Open, Action::Page(&page::CALLER)),
     get("/api/overview", Access::Operator, Action::Overview),
     get("/api/agents", Access::Operator, Action::AgentPage),
+    get("/log", Access::Reader, Action::LogLevel),
+    route(Method::PUT, "/log", Access::Operator, Action::SetLogLevel),
     get("/api/agents/{name}", Access::Operator, Action::Agent),
     get("/api/activity", Access::Operator, Action::Activity),
     get("/api/history", Access::Operator, Action::History),
@@ -194,6 +198,11 @@ impl AdminResponse {
     fn json(status: StatusCode, value: &impl Serialize) -> Self {
         Self::new(status, JSON, serde_json::to_vec(value).unwrap_or_default())
     }
+}
+
+/// Returns an answer with the level of the log.
+fn log_level() -> AdminResponse {
+    AdminResponse::json(StatusCode::OK, &json!({ "level": log::filter() }))
 }
 
 /// A refusal, told as text or as JSON: as the client accepts it.
@@ -512,6 +521,16 @@ impl AdminPages {
                 let state = view.agent_state(name);
                 let unknown = || AdminError::new(StatusCode::NOT_FOUND, "there is no agent of this name");
                 AdminResponse::new(StatusCode::OK, JSON, state.ok_or_else(unknown)?)
+            }
+            Action::LogLevel => log_level(),
+            Action::SetLogLevel => {
+                let filter = str::from_utf8(&request.body).unwrap_or_default().trim();
+                // An empty body means the level of the configuration.
+                let filter = Some(filter).filter(|filter| !filter.is_empty());
+                let set = log::set_filter(filter);
+                set.map_err(|problem| AdminError::new(StatusCode::BAD_REQUEST, problem.to_string()))?;
+                tracing::warn!(filter = log::filter(), "changed log level on request");
+                log_level()
             }
             Action::SessionState => {
                 AdminResponse::json(StatusCode::OK, &self.authentication.state(request.session.as_deref()))

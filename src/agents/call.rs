@@ -23,6 +23,7 @@ use crate::backoff::{Backoff, with_jitter};
 use crate::config::AgentMethod as Method;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
+use crate::telemetry::trace::SpanEvent;
 use crate::transport::{HttpClient, Response};
 
 /// The pause after a response that shows only that the work has begun.
@@ -174,6 +175,7 @@ impl AgentCall {
             if !is_unsent || !track.may_begin_anew() {
                 break;
             }
+            self.known.record_event(SpanEvent::Retry("other_interface"));
             let call = self.at(standby.clone().along(self.known.along.as_ref()));
             match call.say_here(message.clone(), track.clone()).await {
                 Err(AgentFailure::Unreachable(_) | AgentFailure::BreakerOpen(_)) => {}
@@ -191,6 +193,7 @@ impl AgentCall {
             (Err(AgentFailure::VersionNotSupported(why)), Some(other)) if track.may_begin_anew() => {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, error = why, "agent rejected the version of its card, trying another");
+                self.known.record_event(SpanEvent::VersionChange);
                 let call = self.at(other.clone());
                 (message.task_id, message.context_id) = (task, context);
                 // Remembered at once: the next call may begin before this one has ended.
@@ -322,6 +325,7 @@ impl AgentCall {
     async fn recover(&self, track: &mut TaskTracker, stopped: AgentFailure) -> Result<(), AgentFailure> {
         let Some(task) = track.task_id.clone() else { return Err(stopped) };
         track.judging();
+        self.known.record_event(SpanEvent::Recovery);
         let mut pace = PollBackoff::new(self);
         let mut known = self.known.clone();
         let mut subscribes = known.streaming;

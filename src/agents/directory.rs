@@ -34,6 +34,7 @@ use crate::fault::AgentFailure;
 use crate::sync::lock;
 use crate::telemetry::label::Refresh;
 use crate::telemetry::metrics::{Metrics, OutboundMetrics};
+use crate::telemetry::trace::RequestScope;
 use crate::transport::HttpClient;
 
 /// The interval at which files and the age of tokens are checked.
@@ -143,19 +144,16 @@ impl Directory {
         &self.upkeep
     }
 
-    /// Returns the parts of a client's request that are forwarded to agents; `None` if nothing is
-    /// ever forwarded. `subject` returns the token that authenticated the caller, if a token did:
+    /// Returns the parts of a client's request that are forwarded to agents. `subject` returns the token that authenticated the caller, if a token did:
     /// agents under `grant: token_exchange` get the token that it is exchanged for.
     pub fn along(
         &self,
         request: &HeaderMap,
         subject: impl FnOnce() -> Option<SubjectToken>,
-    ) -> Option<Arc<ForwardedContext>> {
-        if self.forwards.is_empty() && !self.on_behalf {
-            return None;
-        }
+        scope: Arc<RequestScope>,
+    ) -> Arc<ForwardedContext> {
         let subject = if self.on_behalf { subject() } else { None };
-        Some(Arc::new(ForwardedContext::new(&self.forwards, request, subject)))
+        Arc::new(ForwardedContext::new(&self.forwards, request, subject, scope))
     }
 
     /// Returns every agent, sorted by name.

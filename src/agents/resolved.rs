@@ -7,24 +7,26 @@
 //! See also `directory` for its updates and `rpc` for responses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Request, StatusCode, Uri};
+use opentelemetry::KeyValue;
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::endpoints::{Endpoints, TriedEndpoints};
 use super::rpc::{AgentRequest, ForwardedContext};
-use crate::a2a::{AgentCard, AgentInterface, Dialect, Message};
+use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, Message};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
 use crate::config::{AgentMethod, AllowList, Host, PerMethod, effective_port, is_loopback_host};
 use crate::fault::AgentFailure;
 use crate::jsonrpc::Text;
 use crate::telemetry::metrics::AgentMetrics;
+use crate::telemetry::trace::{ExchangeFacts, ExchangeSpan, RequestTrace, SpanEvent};
 use crate::transport::{
     AddressClass, AddressPolicy, ConnectFailure, DeliveryState, HttpClient, Response, TlsFailure,
     TransportError, Upstream,
@@ -173,7 +175,8 @@ impl ResolvedAgent {
     #[must_use]
     pub fn along(self: Arc<Self>, along: Option<&Arc<ForwardedContext>>) -> Arc<Self> {
         let is_on_behalf = self.credentials.tokens().is_some_and(AgentTokens::is_on_behalf);
-        match along.filter(|_| is_on_behalf || !self.forwards.is_empty()) {
+        let is_traced = |along: &&Arc<ForwardedContext>| along.scope().trace().is_some();
+        match along.filter(|along| is_on_behalf || !self.forwards.is_empty() || is_traced(along)) {
             None => self,
             Some(along) => Arc::new(self.with(along)),
         }
@@ -274,24 +277,77 @@ impl ResolvedAgent {
             };
             let mut request = Request::new(ask.body.clone());
             let target = self.prepare(&mut request, ask, turn.at(), pass)?;
+            let mut span = self.trace().map(|trace| trace.exchange(|| self.exchange_facts(ask, &target)));
+            if let Some(span) = &span {
+                span.context().insert(request.headers_mut());
+            }
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             match client.send(&target, request).await {
                 Ok(reply) => {
                     ask.set_place(turn.at());
                     let busy = turn.record_success(reply.status());
-                    return Ok(if let Some(busy) = busy { reply.holding(busy) } else { reply });
+                    if let Some(span) = &mut span {
+                        span.record_status(reply.status().as_u16());
+                    }
+                    let span = span.filter(ExchangeSpan::is_recorded);
+                    return Ok(match (busy, span) {
+                        (None, None) => reply,
+                        (Some(busy), None) => reply.holding(busy),
+                        // The exchange lasts until its response has been read.
+                        (busy, Some(span)) => reply.holding((busy, Mutex::new(span))),
+                    });
                 }
                 Err(error) => {
                     tried.add(turn.at());
                     turn.failed(&error);
                     let trouble = self.to_failure(&error);
+                    if let Some(span) = &mut span {
+                        span.record_failure(error.kind());
+                    }
                     // A request that was sent may have been executed, and is not repeated.
                     if error.sent() != DeliveryState::No || !self.endpoints.can_fail_over(ask) {
                         return Err(trouble);
                     }
+                    self.record_event(SpanEvent::Retry(error.kind()));
                     failed = Some(trouble);
                 }
             }
+        }
+    }
+
+    /// Returns the trace of the request that this exchange is for.
+    fn trace(&self) -> Option<&RequestTrace> {
+        self.along.as_ref()?.scope().trace()
+    }
+
+    /// Records an event of the request that this exchange is for.
+    pub(super) fn record_event(&self, event: SpanEvent) {
+        if let Some(along) = &self.along {
+            along.scope().event(event);
+        }
+    }
+
+    /// Returns name and attributes of a span, by the semantic conventions of OpenTelemetry for HTTP.
+    /// Paths of agents may contain ids and keys, and are left out.
+    fn exchange_facts(&self, ask: &AgentRequest, target: &Upstream) -> ExchangeFacts {
+        let (host, port) = target.server();
+        let agent = self.metrics.name();
+        ExchangeFacts {
+            name: format!("{} {agent}", ask.verb),
+            attributes: vec![
+                KeyValue::new("http.request.method", ask.verb.as_str().to_owned()),
+                KeyValue::new("server.address", host),
+                KeyValue::new("server.port", i64::from(port)),
+                KeyValue::new(
+                    "rpc.system.name",
+                    match self.interface.binding {
+                        Binding::JsonRpc => "jsonrpc",
+                        Binding::HttpJson => "http",
+                    },
+                ),
+                KeyValue::new("gen_ai.agent.name", agent.to_owned()),
+                KeyValue::new("a2a.protocol.version", self.interface.dialect.version()),
+            ],
         }
     }
 

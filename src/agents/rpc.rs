@@ -7,6 +7,7 @@
 //! See also `stream` and `call`.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::auth::SubjectToken;
 use crate::config::{AgentMethod, AgentMethod as Call};
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
+use crate::telemetry::trace::RequestScope;
 use crate::transport::{HttpClient, Response};
 
 /// The form of a response body.
@@ -374,12 +376,28 @@ impl AgentRequest {
 pub struct ForwardedContext {
     headers: HeaderMap,
     subject: Option<SubjectToken>,
+    scope: Arc<RequestScope>,
 }
 
 impl ForwardedContext {
     /// Copies the headers of these names from a request.
-    pub(super) fn new(names: &[HeaderName], request: &HeaderMap, subject: Option<SubjectToken>) -> Self {
-        Self { headers: select(names, request), subject }
+    pub(super) fn new(
+        names: &[HeaderName],
+        request: &HeaderMap,
+        subject: Option<SubjectToken>,
+        scope: Arc<RequestScope>,
+    ) -> Self {
+        Self { headers: select(names, request), subject, scope }
+    }
+
+    /// Returns id, client address and trace of the request.
+    pub(crate) fn scope(&self) -> &RequestScope {
+        &self.scope
+    }
+
+    /// Returns the same, for work that outlives the request.
+    pub(crate) fn shared_scope(&self) -> Arc<RequestScope> {
+        Arc::clone(&self.scope)
     }
 
     /// Inserts the headers of these names into others.

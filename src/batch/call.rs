@@ -27,6 +27,7 @@ use crate::limits::UsePermit;
 use crate::mcp::ClientParams;
 use crate::quota::QuotaOwner;
 use crate::telemetry::label::{Method, Outcome};
+use crate::telemetry::trace::RequestScope;
 
 /// Longest wait for a permit of the caller's quota of calls.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -89,7 +90,9 @@ impl CallRun {
             arguments: self.arguments.as_deref(),
             ..ClientParams::default()
         };
-        let mut record = AccessRecord::new(client.caller.clone());
+        let scope = client.forwarded.as_deref().map(ForwardedContext::shared_scope);
+        let scope = scope.unwrap_or_else(|| Arc::new(RequestScope::bare()));
+        let mut record = AccessRecord::new(client.caller.clone(), scope);
         record.forwarded.clone_from(&client.forwarded);
         record.quota_owner.clone_from(&client.quota_owner);
         let id = Id::null();

@@ -24,7 +24,7 @@ pub enum AgentAction {
     Await(TaskKey),
 }
 
-/// The caller's trace context (W3C), forwarded to the agent.
+/// The trace context (W3C) of the request, for the metadata of its message.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TraceContext<'a> {
     /// `traceparent`.

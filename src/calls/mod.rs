@@ -113,7 +113,8 @@ impl ClientContext<'_> {
 
     /// Returns the caller and the route, for rules.
     pub(crate) fn requester(&self) -> Requester<'_> {
-        Requester { caller: &self.caller, route: self.route }
+        let scope = self.forwarded.as_deref().map(ForwardedContext::scope);
+        Requester { caller: &self.caller, route: self.route, scope }
     }
 }
 

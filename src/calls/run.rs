@@ -30,7 +30,9 @@ use crate::mcp::content::ContentBlock;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus};
 use crate::mcp::tools::CallToolResult;
 use crate::quota::BytePermit;
+use crate::seal::TokenPurpose;
 use crate::telemetry::label::Outcome;
+use crate::telemetry::trace::SpanEvent;
 
 /// Kind of response that a call produces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +127,9 @@ impl CallEngine {
             if let WaitOutcome::Failed(trouble) = &ending {
                 record.fault = Some(trouble.label());
             }
+            if record.needs_digests() {
+                self.record_ids(record, &source, &call.agent.settings.name);
+            }
             let entry = source.entry();
             let next = self.decide(&mut responder, source, ending, &mut call).await?;
             if !matches!(next, CallStep::Continue(_)) {
@@ -144,6 +149,19 @@ impl CallEngine {
                 }
             }
         }
+    }
+
+    /// Records digests of the task and the conversation of a call, for the access log.
+    fn record_ids(&self, record: &mut AccessRecord, source: &EventSource, agent: &str) {
+        if record.task.is_some() && record.context.is_some() {
+            return;
+        }
+        let digest =
+            |purpose, id: Option<&String>| id.map(|id| self.sealer.digest(purpose, agent, id.as_bytes()));
+        (record.task, record.context) = source.with_work(|work, _| {
+            let task = digest(TokenPurpose::Task, work.task_id.as_ref());
+            (task, digest(TokenPurpose::Context, work.context_id.as_ref()))
+        });
     }
 
     /// Counts the bytes of a response while its client reads it, and releases those of the output.
@@ -175,6 +193,7 @@ impl CallEngine {
                 return Err(ClientGone);
             }
             WaitOutcome::Cancelled => {
+                call.record_event(SpanEvent::Cancelled);
                 self.cancel_call(source, call);
                 CallStep::Respond(None)
             }
@@ -317,6 +336,7 @@ impl CallEngine {
         }
         let named = source.is_named();
         let mut handle = self.result(&source, call);
+        call.record_event(SpanEvent::Handover);
         let watched = match source.hand_to_background(&self.lookup.followers, &call.agent.settings.name) {
             Ok(watched) => watched,
             // A task that the agent has named is found again at the agent.
@@ -349,6 +369,7 @@ impl CallEngine {
 
     /// Responds with a core task, independently of the events so far.
     async fn respond_with_task(&self, source: EventSource, call: &ActiveCall<'_>) -> Vec<u8> {
+        call.record_event(SpanEvent::Handover);
         match source.hand_to_background(&self.lookup.followers, &call.agent.settings.name) {
             Ok(watched) => {
                 let warning = self.lookup.issue_handle(&watched.entry, call.client).await;
@@ -422,6 +443,13 @@ impl CallEngine {
 }
 
 impl<'a> ActiveCall<'a> {
+    /// Records an event of the request in its trace.
+    fn record_event(&self, event: SpanEvent) {
+        if let Some(forwarded) = &self.client.forwarded {
+            forwarded.scope().event(event);
+        }
+    }
+
     /// Creates a call with the default response plan.
     pub(crate) fn new(client: &'a ClientContext<'a>, id: &'a Id, agent: Arc<Agent>) -> Self {
         Self {

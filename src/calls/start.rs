@@ -34,6 +34,7 @@ use crate::mcp::{ClientCapabilities, ClientParams, Method};
 use crate::seal::{RequestState, TaskKey};
 use crate::sessions::{ClientLimits, unix_seconds};
 use crate::tasks::{AnswerClaim, EntryState, TaskEntry, TaskPhase};
+use crate::telemetry::trace::RequestTrace;
 
 /// Call with validated arguments.
 struct PreparedCall<'a> {
@@ -332,15 +333,15 @@ impl CallEngine {
         agent: &'a str,
         skill: Option<&'a str>,
     ) -> CallOrigin<'a> {
-        let meta = request.params.meta();
+        let trace = request.client.forwarded.as_deref().and_then(|forwarded| forwarded.scope().trace());
         CallOrigin {
             caller: request.client.caller.name(),
             sealer: &self.sealer,
             agent,
             skill,
             trace: TraceContext {
-                parent: meta.traceparent.as_ref().map(|text| text.as_str()),
-                state: meta.tracestate.as_ref().map(|text| text.as_str()),
+                parent: trace.map(RequestTrace::parent),
+                state: trace.and_then(|trace| trace.context().state()),
             },
             message_id: rand::random(),
             extensions: self.offered_extensions(request.params, agent),

@@ -61,7 +61,7 @@ section! {
         /// Names of headers that are copied from a client's request to the requests that it causes
         /// at this agent; at most 32. Headers that frame the request, `Authorization` and `Mcp-*`
         /// are refused.
-        forward_headers: Vec<Spanned<String>> = [] [example [traceparent, X-Tenant]],
+        forward_headers: Vec<Spanned<String>> = [] [example [baggage, X-Tenant]],
         /// Trust in this agent, and the gateway's certificate for it.
         tls: KeysOf<AgentTls> => AgentTls,
         /// Unit that becomes a tool: each skill on the card (`per_skill`), or the agent as a whole

@@ -8,7 +8,8 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 19] = [
+const OPTIONAL_SECTIONS: [&str; 20] = [
+    "tracing",
     "listeners[].tls",
     "admin",
     "admin.tls",

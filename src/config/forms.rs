@@ -117,7 +117,7 @@ macro_rules! plain_form {
         }
     )+};
 }
-plain_form!(String: "text", bool: "`true` or `false`", u64: "number", HumanDuration: "duration", ByteSize: "size");
+plain_form!(String: "text", bool: "`true` or `false`", u64: "number", f64: "number", HumanDuration: "duration", ByteSize: "size");
 
 impl<F: KeyForm> KeyForm for Vec<Spanned<F>> {
     fn describe() -> String {
@@ -215,6 +215,20 @@ macro_rules! same_form {
     )+};
 }
 same_form!(bool, String);
+
+impl Setting for f64 {
+    type Form = Self;
+}
+
+impl Form<Self> for f64 {
+    fn resolve(self, _: &Location, _: &mut ResolveContext<'_>) -> Option<Self> {
+        Some(self)
+    }
+
+    fn text(value: &Self) -> String {
+        value.to_string()
+    }
+}
 
 impl Setting for PathBuf {
     type Form = String;

@@ -1,7 +1,7 @@
 //! `listeners`, `admin` and `health`: addresses, TLS, services, and the credentials that clients must present.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -12,6 +12,7 @@ use super::auth::key_hash;
 use super::certificate::{self, CertificateProblem};
 use super::forms::{Form, KeyForm, choice, text_form};
 use super::host::AllowedHost;
+use super::outbound::Network;
 use super::pem::{self, CertificatePem, CrlPem, KeyPem};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
@@ -39,6 +40,56 @@ section! {
         /// `/healthz`, `/push`, well-known documents and `OPTIONS` need none. Without it: `any`, if
         /// `auth` configures a mechanism.
         require: RequireText [example any],
+        /// Networks of proxies before this listener (`10.0.0.0/8`, `fd00::/8`, or one address). The
+        /// address of a client is then read from their header: the last address that is not of a
+        /// proxy. They may also name the request (`X-Request-Id`). Such headers of others are
+        /// ignored.
+        trusted_proxies: Vec<Spanned<ProxyNetwork>> => Vec<Network> = [] [example [10.0.0.0/8]],
+        /// The header in which `trusted_proxies` send the addresses: `x_forwarded_for`, or
+        /// `forwarded` (RFC 7239). The other one is ignored, because proxies pass it on as a client
+        /// wrote it.
+        client_address: AddressHeader => AddressHeader = x_forwarded_for,
+        /// True if each connection begins with a header of the PROXY protocol, version 1 or 2.
+        /// Connections of others than `trusted_proxies` are refused then.
+        proxy_protocol: bool => bool = false,
+    }
+}
+
+text_form!(ProxyNetwork as "network", Network, |text: String| text.parse::<Network>());
+
+/// The header in which proxies send the address of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AddressHeader {
+    /// `X-Forwarded-For`.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+choice! {
+    /// The header in which proxies send the address of a client.
+    AddressHeader as "AddressHeader" {
+        "x_forwarded_for" => Self::XForwardedFor,
+        "forwarded" => Self::Forwarded,
+    }
+}
+
+/// The proxies before a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TrustedProxies {
+    /// Their networks. Empty: there are none.
+    pub networks: Vec<Network>,
+    /// The header in which they send the address of a client.
+    pub header: AddressHeader,
+    /// True if their connections begin with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
+}
+
+impl TrustedProxies {
+    /// Returns true if an address is one of a trusted proxy.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(address))
     }
 }
 
@@ -53,12 +104,15 @@ pub struct Listener {
     pub serve: Services,
     /// Credentials that clients must present here.
     pub require: Require,
+    /// The proxies before the listener.
+    pub proxies: TrustedProxies,
 }
 
 impl Listener {
     /// Returns a plain HTTP listener with the default services.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, tls: None, serve: Services::default(), require: Require::default() }
+        let (serve, require, proxies) = (Services::default(), Require::default(), TrustedProxies::default());
+        Self { address, tls: None, serve, require, proxies }
     }
 }
 
@@ -70,6 +124,7 @@ impl ListenerKeys {
         context: &mut ResolveContext<'_>,
     ) -> Option<Listener> {
         let address = self.address(context);
+        let proxies = self.proxies(context);
         let tls = self.tls.open().and_then(|tls| tls.resolve(context));
         let serve = services(self.serve, context);
         let shows_certificates = tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
@@ -79,7 +134,21 @@ impl ListenerKeys {
             let hint = "(add tls.client_auth, or write require: none)";
             context.problem(&place, format!("nothing that auth configures can be shown here {hint}"));
         }
-        Some(Listener { address: address?, tls, serve, require })
+        Some(Listener { address: address?, tls, serve, require, proxies })
+    }
+
+    fn proxies(&mut self, context: &mut ResolveContext<'_>) -> TrustedProxies {
+        let needs_proxies = self.proxy_protocol.place().cloned();
+        let proxies = TrustedProxies {
+            networks: self.trusted_proxies(context),
+            header: self.client_address(context),
+            proxy_protocol: self.proxy_protocol(context),
+        };
+        if let Some(place) = needs_proxies.filter(|_| proxies.proxy_protocol && proxies.networks.is_empty()) {
+            let hint = "(list the networks of the proxies under trusted_proxies)";
+            context.problem(&place, format!("refuses every connection without trusted_proxies {hint}"));
+        }
+        proxies
     }
 }
 

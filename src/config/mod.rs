@@ -34,6 +34,7 @@ mod resolve;
 mod section;
 pub mod settings;
 mod spanned;
+mod tracing;
 mod units;
 mod yaml;
 
@@ -69,13 +70,13 @@ pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
 pub use http_resources::{ArtifactFiles, HttpResource};
 pub use listener::{
-    Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule, Services,
-    TlsProfile,
+    AddressHeader, Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule,
+    Services, TlsProfile, TrustedProxies,
 };
 pub(crate) use mcp::MAX_TEMPLATE_BYTES;
 pub use mcp::{BatchFamily, Cards, FamilyPolicy, Mcp, MemoryFamily, PHASES, Resources, Sessions, Sparc};
 pub use outbound::{
-    AllowList, Allowed, EgressProxy, Outbound, ProxyChoice, ProxyResolve, ProxyServer, Webhooks,
+    AllowList, Allowed, EgressProxy, Network, Outbound, ProxyChoice, ProxyResolve, ProxyServer, Webhooks,
 };
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
@@ -87,6 +88,7 @@ pub use resolve::{Problem, Problems};
 pub use settings::Limits;
 pub use settings::Settings;
 pub use settings::{Log, LogFormat, Reload, Shutdown, Upgrade};
+pub use tracing::{OtlpProtocol, Tracing};
 pub(crate) use units::parse_duration;
 
 /// Largest configuration file, in bytes.

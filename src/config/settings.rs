@@ -28,6 +28,7 @@ use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
 use super::spanned::{Location, OneOrMany, Spanned};
+use super::tracing::{Tracing, TracingKeys};
 use super::units::ByteSize;
 
 section! {
@@ -91,6 +92,8 @@ section! {
         threads: u64 => usize = 0 in 0..=1024,
         /// The log.
         log: KeysOf<Log> => Log,
+        /// Export of traces over OTLP. Without this key there is none.
+        tracing: TracingKeys => Option<Tracing>,
         /// The end of the gateway.
         shutdown: KeysOf<Shutdown> => Shutdown,
         /// The takeover by another process (`serve --upgrade`).
@@ -155,6 +158,8 @@ pub struct Settings {
     pub threads: usize,
     /// The log.
     pub log: Log,
+    /// Export of traces; `None`: there is none.
+    pub tracing: Option<Tracing>,
     /// The end of the gateway.
     pub shutdown: Shutdown,
     /// The takeover by another process.
@@ -194,6 +199,7 @@ impl Settings {
             push: Push::default(),
             threads: 0,
             log: Log::default(),
+            tracing: None,
             shutdown: Shutdown::default(),
             upgrade: Upgrade::default(),
             reload: Reload::default(),
@@ -253,6 +259,7 @@ impl ConfigKeys {
             push,
             threads: self.threads(context),
             log: self.log(context),
+            tracing: self.tracing(context),
             shutdown: self.shutdown(context),
             upgrade: self.upgrade(context),
             reload: self.reload(context),

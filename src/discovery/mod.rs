@@ -82,7 +82,8 @@ pub(crate) fn reachability(agent: &Agent) -> Reachability {
 }
 
 fn requester<'a>(caller: &'a Caller, route: Route<'a>) -> Requester<'a> {
-    Requester { caller, route }
+    // Nothing that is only listed is audited.
+    Requester { caller, route, scope: None }
 }
 
 #[derive(Serialize)]

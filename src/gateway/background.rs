@@ -51,6 +51,9 @@ impl BackgroundService {
         if let Some(bank) = &succession.memory {
             work.spawn(record_results(gateway.clone(), bank.clone()));
         }
+        if let Some(exporter) = lasting.exporter.clone() {
+            work.spawn(async move { exporter.run().await });
+        }
         work.spawn(succession.clone().start_followers());
         work.spawn(succession.followers.clone().run());
         let (cancelled_calls, drain) = (lasting.cancelled_calls.clone(), succession.drain.clone());

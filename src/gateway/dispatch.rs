@@ -16,8 +16,8 @@ use crate::config::{Require, RequireRule, Services, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, BodyReader, ClientConnection, DrainState, Headers, HostPolicy, LocalConnection, PublicUrl,
-    ResponseSink, Route, empty, fault, json, preflight, text,
+    AccessRecord, BodyReader, ClientConnection, DrainState, Headers, HostPolicy, ListenerEdge,
+    LocalConnection, PublicUrl, ResponseSink, Route, empty, fault, json, preflight, text,
 };
 use crate::limits::quota_owner;
 use crate::mcp::Era;
@@ -26,6 +26,7 @@ use crate::push_receiver::{ClientPush, PushReceiver, PushTarget};
 use crate::tasks::Timestamp;
 use crate::telemetry::label::{Method as Label, Push};
 use crate::telemetry::metrics::{AgentMetrics, GaugeGuard, Metrics};
+use crate::telemetry::trace::Tracer;
 
 /// Future that answers a request, or returns the fault if the body was not read completely. Boxed,
 /// so that no request carries the size of others, and few layers are polled.
@@ -54,6 +55,8 @@ pub(super) struct ListenerPolicy {
     pub(super) serve: Services,
     /// Credentials that clients must present there.
     pub(super) require: Require,
+    /// The listener as the HTTP edge sees it.
+    pub(super) edge: Arc<ListenerEdge>,
 }
 
 impl EdgeSettings {
@@ -93,6 +96,10 @@ pub(super) struct Dispatcher {
     pub(super) mcp_server: McpServer,
     pub(super) a2a_server: A2aServer,
     pub(super) push_receiver: PushReceiver,
+    /// Records spans; `None` if traces are only passed on.
+    pub(super) tracer: Option<Arc<Tracer>>,
+    /// The edge of a host that names no listener.
+    pub(super) host_edge: Arc<ListenerEdge>,
     pub(super) drain: Arc<DrainState>,
     pub(super) metrics: Arc<Metrics>,
     /// Metrics of requests that no agent is part of.
@@ -196,7 +203,9 @@ impl Dispatcher {
                 let owner = quota_owner(&record.caller, None);
                 let admitted = self.discovery.limits.check_request_rate(&owner);
                 record.quota_owner = Some(owner);
-                record.forwarded = self.discovery.directory.along(&http.head().headers, || None);
+                let headers = &http.head().headers;
+                let along = self.discovery.directory.along(headers, || None, record.scope.clone());
+                record.forwarded = Some(along);
                 admitted
             }
         };
@@ -306,7 +315,8 @@ impl Dispatcher {
         route: Route<'_>,
     ) -> Result<(), Fault> {
         let headers = &http.head().headers;
-        record.forwarded = self.discovery.directory.along(headers, || subject_token(&record.caller, headers));
+        let subject = || subject_token(&record.caller, headers);
+        record.forwarded = Some(self.discovery.directory.along(headers, subject, record.scope.clone()));
         match route.agent() {
             Some(agent) if !self.discovery.authorizer.is_visible(&record.caller, agent) => {
                 Err(Fault::NoSuchPath)

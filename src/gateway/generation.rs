@@ -18,13 +18,14 @@ use crate::calls::{
     CallEngine, CallSettings, CancelledCalls, InFlightCalls, LiveCalls, ServerIdentity, TaskLookup,
     TaskSettings,
 };
-use crate::config::{Admin, FamilyPolicy, Sessions, Settings};
+use crate::config::{Admin, FamilyPolicy, Sessions, Settings, TrustedProxies};
 use crate::discovery::{Discovery, LiveCatalogue};
 use crate::follow::{FollowLimits, TaskFollower};
-use crate::http_edge::{BodyReader, DrainState};
+use crate::http_edge::{BodyReader, DrainState, ListenerEdge};
 use crate::limits::Limits;
 use crate::mcp_server::{McpServer, McpSettings, ServerGeneration};
 use crate::memory::{MemoryBank, MemoryLimits};
+use crate::otlp::SpanExporter;
 use crate::push_receiver::{PushReceiver, push_address};
 use crate::resources::{
     A2aResources, AgentTypes, HttpResources, MemoryResources, ProviderRegistration, ResourceRegistry,
@@ -35,6 +36,7 @@ use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
 use crate::tasks::{TaskJournal, TaskLimits, Tasks, Timestamp};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::recent::MetricsHistory;
+use crate::telemetry::trace::Tracer;
 use crate::transport::HttpClient;
 
 /// The parts that outlive a generation.
@@ -42,6 +44,10 @@ pub(super) struct LastingParts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) http_client: HttpClient,
     pub(super) sealer: Sealer,
+    /// Records spans; `None` if traces are only passed on.
+    pub(super) tracer: Option<Arc<Tracer>>,
+    /// Exports traces, if that is configured.
+    pub(super) exporter: Option<Arc<SpanExporter>>,
     /// Tasks, sessions and memory.
     pub(super) succession: Arc<Succession>,
     pub(super) cancelled_calls: Arc<CancelledCalls>,
@@ -110,11 +116,21 @@ impl LastingParts {
             settings: SuccessionSettings::new(settings),
             unfollowed: Mutex::default(),
         };
+        let (exporter, tracer) = match &settings.tracing {
+            None => (None, None),
+            Some(tracing) => {
+                let created = SpanExporter::new(tracing, &metrics.spans, &http_client);
+                let (exporter, tracer) = created.map_err(GatewayError::Tracing)?;
+                (Some(Arc::new(exporter)), Some(tracer))
+            }
+        };
         Ok(Self {
             no_agent: metrics.no_agent(),
             metrics,
             http_client,
             sealer,
+            tracer,
+            exporter,
             succession: Arc::new(succession),
             cancelled_calls: CancelledCalls::new(&followers, settings.calls.cancel_grace),
             in_flight: InFlightCalls::default(),
@@ -137,6 +153,11 @@ impl LastingParts {
         base.directory.upkeep().set_cards(settings.cards);
         directory.store(base.directory.clone());
     }
+}
+
+/// Returns a listener as the HTTP edge sees it.
+fn listener_edge(lasting: &LastingParts, name: String, proxies: TrustedProxies) -> Arc<ListenerEdge> {
+    Arc::new(ListenerEdge { responses: lasting.metrics.responses(&name), proxies, name })
 }
 
 /// The parts that several services of a generation share.
@@ -420,10 +441,11 @@ impl Dispatcher {
             },
             engine,
         };
-        let listeners = settings
-            .listeners
-            .iter()
-            .map(|listener| ListenerPolicy { serve: listener.serve, require: listener.require.clone() });
+        let listeners = settings.listeners.iter().map(|listener| ListenerPolicy {
+            serve: listener.serve,
+            require: listener.require.clone(),
+            edge: listener_edge(lasting, listener.address.to_string(), listener.proxies.clone()),
+        });
         Ok(Self {
             generation: number,
             settings: EdgeSettings::new(settings, lasting.started),
@@ -436,6 +458,8 @@ impl Dispatcher {
                 before.map(|before| &before.a2a_server),
             ),
             push_receiver: parts.push_receiver(settings, &lookup),
+            tracer: lasting.tracer.clone(),
+            host_edge: listener_edge(lasting, String::new(), TrustedProxies::default()),
             discovery,
             drain: mcp_server.drain.clone(),
             mcp_server,

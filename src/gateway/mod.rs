@@ -26,15 +26,15 @@ use crate::config::{Require, RequireRule, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, ClientConnection, LocalConnection, ResponseSink, check_certificate, give_up,
-    has_unambiguous_length, header_fits, is_served, parse,
+    AccessRecord, ClientConnection, ListenerEdge, LocalConnection, ResponseSink, check_certificate, give_up,
+    has_unambiguous_length, header_fits, is_served, parse, peer,
 };
 use crate::limits::Limits;
 use crate::mcp_server::MovedStream;
 use crate::tasks::Timestamp;
 use crate::tasks::store::{Store, StoreProblem};
-use crate::telemetry::label;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::trace::{RequestScope, new_request_id};
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
 
 use dispatch::{Dispatcher, RequestGuard, ResumedRequest};
@@ -69,6 +69,9 @@ pub enum GatewayError {
     /// A setting of an endpoint of resources is not usable.
     #[error("{0}")]
     Resource(String),
+    /// The export of traces cannot be set up.
+    #[error("tracing: {0}")]
+    Tracing(String),
     /// The metrics cannot be set up.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -173,31 +176,31 @@ impl Gateway {
     /// the listener does not serve is not found.
     pub(crate) async fn handle_at(&self, http: &mut Session, listener: usize) {
         if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
+            let dispatcher = self.current();
+            let edge = Requirement::Listener(listener).edge(&dispatcher);
             // Boxed: a rare case must not make every request larger.
-            Box::pin(reject_unknown(&self.current(), http)).await;
+            Box::pin(reject_unknown(&dispatcher, http, &edge)).await;
         }
     }
 
     /// Answers a message of the program that started this process. Its caller is `local`, which
     /// presents no credentials.
     pub(crate) async fn handle_local(&self, http: &mut LocalConnection) {
-        self.handle_in_process(http, AccessRecord::new(Caller::local()), None).await;
+        self.handle_in_process(http, Caller::local(), None).await;
     }
 
     /// Answers a message of the page of operators, whose caller presents credentials of its own.
     /// The requirements are those of a listener, by its place in the settings.
     pub(crate) async fn handle_relayed(&self, http: &mut LocalConnection, listener: usize) {
-        let record = AccessRecord::new(Caller::anonymous());
-        self.handle_in_process(http, record, Some(listener)).await;
+        self.handle_in_process(http, Caller::anonymous(), Some(listener)).await;
     }
 
-    async fn handle_in_process(
-        &self,
-        http: &mut LocalConnection,
-        mut record: AccessRecord,
-        listener: Option<usize>,
-    ) {
+    async fn handle_in_process(&self, http: &mut LocalConnection, caller: Caller, listener: Option<usize>) {
         let dispatcher = self.current();
+        let (id, client) = (new_request_id().into(), http.client_network());
+        let scope = Arc::new(RequestScope::new(id, client, None, dispatcher.tracer.as_ref()));
+        http.set_scope(scope.clone());
+        let mut record = AccessRecord::new(caller, scope);
         let require = listener.map(|listener| match dispatcher.listeners.get(listener) {
             Some(policy) if policy.serve.mcp => &policy.require,
             _ => &CLOSED,
@@ -209,23 +212,29 @@ impl Gateway {
             let requirement = listener.map_or(Requirement::Local, Requirement::Listener);
             served = Box::pin(self.go_on(http, &mut record, requirement, LOCAL_PATH, moved)).await;
         }
-        if let Err(ClientGone) = served
-            && record.fault.is_none()
-        {
-            record.outcome = label::Outcome::ClientGone;
+        if let Err(ClientGone) = served {
+            record.record_client_gone();
         }
         record.finish_with(http.head(), &dispatcher.no_agent, || http.facts());
     }
 
     /// Records the rejection of a message before it became a request.
     pub(crate) fn record_rejection(&self, rejection: &Fault) {
-        let mut record = AccessRecord::new(Caller::local());
+        let mut record = AccessRecord::new(Caller::local(), Arc::new(RequestScope::bare()));
         record.record_rejection(rejection, &self.state.lasting.metrics);
     }
 
     /// Answers a request that has no route, for a host that serves only the gateway.
     pub async fn not_found(&self, http: &mut Session) {
-        reject_unknown(&self.current(), http).await;
+        let dispatcher = self.current();
+        reject_unknown(&dispatcher, http, &dispatcher.host_edge).await;
+    }
+
+    /// Waits until the spans of ended requests are exported, but no longer than a second.
+    pub(crate) async fn flush_traces(&self) {
+        if let Some(tracer) = &self.state.lasting.tracer {
+            tracer.flush().await;
+        }
     }
 
     /// Returns the metrics in the text format of Prometheus, version 0.0.4.
@@ -351,6 +360,15 @@ impl<'a> Requirement<'a> {
             Self::Local => Some(&LOCAL),
         }
     }
+
+    /// Returns the listener in a generation, as the HTTP edge sees it.
+    fn edge(self, dispatcher: &Dispatcher) -> Arc<ListenerEdge> {
+        let policy = match self {
+            Self::Listener(place) => dispatcher.listeners.get(place),
+            Self::Given(_) | Self::Default | Self::Local => None,
+        };
+        policy.map_or(&dispatcher.host_edge, |policy| &policy.edge).clone()
+    }
 }
 
 /// The requirement for the client that has started this process.
@@ -365,7 +383,9 @@ impl Gateway {
         let Some(require) = requirement.of(&dispatcher, &path) else { return Handled::NotHandled };
         let edge = &dispatcher.settings;
         let lasting = &self.state.lasting;
-        let mut record = AccessRecord::new(Caller::anonymous());
+        let listener = requirement.edge(&dispatcher);
+        let scope = open_scope(&dispatcher, http, &listener);
+        let mut record = AccessRecord::new(Caller::anonymous(), scope);
         let _counted = RequestGuard::enter(&lasting.open_requests);
         let is_reused = has_unambiguous_length(http) && !dispatcher.drain.has_begun();
         http.set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));
@@ -383,12 +403,10 @@ impl Gateway {
             served = Box::pin(self.go_on(http, &mut record, requirement, &path, moved)).await;
         }
         if let Err(ClientGone) = served {
-            if record.fault.is_none() {
-                record.outcome = label::Outcome::ClientGone;
-            }
+            record.record_client_gone();
             give_up(http).await;
         }
-        record.finish(http, &lasting.no_agent);
+        record.finish(http, &listener, &lasting.no_agent);
         Handled::Served
     }
 
@@ -419,13 +437,20 @@ const LOCAL_PATH: &str = "/mcp";
 static CLOSED: Require = Require { rule: RequireRule::Any, of: Vec::new() };
 
 /// Answers a request that has no route.
-async fn reject_unknown(dispatcher: &Dispatcher, http: &mut Session) {
-    let mut record = AccessRecord::new(Caller::anonymous());
+async fn reject_unknown(dispatcher: &Dispatcher, http: &mut Session, listener: &ListenerEdge) {
+    let mut record = AccessRecord::new(Caller::anonymous(), open_scope(dispatcher, http, listener));
     let rejected = dispatcher.reject_without_reading_body(http, &mut record, Fault::NoSuchPath).await;
     if let Err(ClientGone) = rejected {
-        record.outcome = label::Outcome::ClientGone;
+        record.record_client_gone();
     }
-    record.finish(http, &dispatcher.no_agent);
+    record.finish(http, listener, &dispatcher.no_agent);
+}
+
+/// Creates the scope of a request, and attaches it to its head.
+fn open_scope(dispatcher: &Dispatcher, http: &mut Session, listener: &ListenerEdge) -> Arc<RequestScope> {
+    let scope = Arc::new(listener.scope(http.req_header(), peer(http), dispatcher.tracer.as_ref()));
+    http.req_header_mut().extensions_mut().insert(scope.clone());
+    scope
 }
 
 /// Returns the client of all requests of the gateway. Warns if names are resolved by an egress

@@ -525,6 +525,7 @@ const BOUND_KEYS: &[BoundKey] = bound_keys! {
     "shutdown": shutdown;
     "upgrade": upgrade;
     "seal_key": seal_keys;
+    "tracing": tracing;
     "log.format": log.format;
     "limits.connections": limits.connections;
     "limits.address_connections": limits.address_connections;
@@ -577,7 +578,15 @@ fn keep_listeners(used: &[Listener], new: &mut Vec<Listener>) -> Vec<String> {
         if !has_same_tls(listener.tls.as_ref(), same.tls.as_ref()) {
             named.push(format!("listeners[{at}].tls"));
         }
-        new.push(Listener { tls: listener.tls.clone(), ..same });
+        if listener.proxies.proxy_protocol != same.proxies.proxy_protocol {
+            named.push(format!("listeners[{at}].proxy_protocol"));
+        }
+        let proxies = match listener.proxies.proxy_protocol || same.proxies.proxy_protocol {
+            // The proxies are those from which connections are accepted.
+            true => listener.proxies.clone(),
+            false => same.proxies.clone(),
+        };
+        new.push(Listener { tls: listener.tls.clone(), proxies, ..same });
     }
     let more = offered.iter().enumerate().filter(|(_, new)| new.is_some());
     named.extend(more.map(|(at, _)| format!("listeners[{at}].address")));
@@ -619,8 +628,8 @@ fn changed_sections(used: &Settings, new: &Settings) -> Vec<String> {
     }
     let sections = sections!(
         public_url, listeners, admin, seal_keys, auth, rules, agents, outbound, mcp, resources, prompts,
-        calls, cards, sessions, limits, tasks, streams, background, push, threads, log, shutdown, upgrade,
-        reload, ready, health
+        calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown,
+        upgrade, reload, ready, health
     );
     sections.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name.to_owned()).collect()
 }

@@ -91,6 +91,7 @@ impl Succession {
             tasks: tasks.len(),
             bytes: tasks.bytes(),
             polled: followers.polled(),
+            followed: followers.running(),
             evicted: tasks.take_evicted(),
             store_failures: journal.failures(),
             is_store_failing: journal.is_failing(),

@@ -1,21 +1,28 @@
 //! Data of one HTTP request for the access log and the metrics.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
+use opentelemetry::KeyValue;
 use pingora::proxy::Session;
 
+use super::client_address::{client_address, given_request_id};
 use super::route::loggable_path;
 use crate::agents::{Agent, ForwardedContext};
 use crate::auth::Caller;
+use crate::config::TrustedProxies;
 use crate::fault::{AgentFailure, Blame, Fault};
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
 use crate::telemetry::access_log::AccessLine;
 use crate::telemetry::label::{Method, Outcome, Refusal};
-use crate::telemetry::metrics::{AgentMetrics, Metrics};
+use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
+use crate::telemetry::trace::{RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
 
 /// Returns which party an agent failure is attributed to.
 pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {
@@ -26,6 +33,42 @@ pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {
         _ => Outcome::AgentFault,
     }
 }
+
+/// The listener of a request, as the HTTP edge sees it.
+pub(crate) struct ListenerEdge {
+    /// Its name: the configured address.
+    pub(crate) name: String,
+    /// The proxies before it.
+    pub(crate) proxies: TrustedProxies,
+    /// Its responses by status.
+    pub(crate) responses: ResponseMetrics,
+}
+
+impl ListenerEdge {
+    /// Returns the scope of a request with this head, from this peer.
+    pub(crate) fn scope(
+        &self,
+        head: &Parts,
+        peer: Option<IpAddr>,
+        tracer: Option<&Arc<Tracer>>,
+    ) -> RequestScope {
+        let headers = &head.headers;
+        // Without proxies no header is read.
+        let (client, id) = match self.proxies.networks.is_empty() {
+            true => (peer.map(|peer| peer.to_canonical()), None),
+            false => (
+                peer.map(|peer| client_address(headers, peer, &self.proxies)),
+                given_request_id(headers, peer, &self.proxies),
+            ),
+        };
+        let id = id.and_then(|id| id.to_str().ok()).map_or_else(new_request_id, str::to_owned);
+        RequestScope::new(Cow::Owned(id), client, TraceContext::of_headers(headers), tracer)
+    }
+}
+
+/// A keyed digest of the id of a session, task or context, for the log: the id itself may be a
+/// secret.
+pub(crate) type LoggedDigest = String;
 
 /// Facts of the transport about one request and its response.
 pub(crate) struct ExchangeFacts {
@@ -56,8 +99,16 @@ pub(crate) struct AccessRecord {
     pub(crate) agent: Option<Arc<Agent>>,
     /// Era of the client.
     pub(crate) era: Option<Era>,
-    /// True if the request belongs to a session.
-    pub(crate) session: bool,
+    /// Version of the client's protocol.
+    pub(crate) version: Option<&'static str>,
+    /// Session of the request.
+    pub(crate) session: Option<LoggedDigest>,
+    /// Task of the request.
+    pub(crate) task: Option<LoggedDigest>,
+    /// Conversation of the request.
+    pub(crate) context: Option<LoggedDigest>,
+    /// Id, client address and trace of the request.
+    pub(crate) scope: Arc<RequestScope>,
     /// Time spent waiting for the agent.
     pub(crate) agent_took: Option<Duration>,
     /// Permit for the bytes of the response while the client reads it; present once they are
@@ -72,7 +123,7 @@ pub(crate) struct AccessRecord {
 }
 
 impl AccessRecord {
-    pub(crate) fn new(caller: Caller) -> Self {
+    pub(crate) fn new(caller: Caller, scope: Arc<RequestScope>) -> Self {
         Self {
             begun: Instant::now(),
             caller,
@@ -82,7 +133,11 @@ impl AccessRecord {
             tool: None,
             agent: None,
             era: None,
-            session: false,
+            version: None,
+            session: None,
+            task: None,
+            context: None,
+            scope,
             agent_took: None,
             held: None,
             kept: 0,
@@ -120,6 +175,19 @@ impl AccessRecord {
         self.kept = self.kept.saturating_add(bytes);
     }
 
+    /// Records that the client disconnected.
+    pub(crate) fn record_client_gone(&mut self) {
+        self.scope.event(SpanEvent::ClientGone);
+        if self.fault.is_none() {
+            self.outcome = Outcome::ClientGone;
+        }
+    }
+
+    /// Returns true if digests of ids are of use: the access log is on, or the request is recorded.
+    pub(crate) fn needs_digests(&self) -> bool {
+        tracing::enabled!(target: "access", tracing::Level::INFO)
+    }
+
     /// Records the rejection of the request.
     pub(crate) fn record_rejection(&mut self, fault: &Fault, metrics: &Metrics) {
         self.fault = Some(fault.word());
@@ -150,10 +218,12 @@ impl AccessRecord {
     }
 
     /// Counts and logs the request.
-    pub(crate) fn finish(&self, http: &Session, no_agent: &AgentMetrics) {
+    pub(crate) fn finish(&self, http: &Session, edge: &ListenerEdge, no_agent: &AgentMetrics) {
+        let status = http.response_written().map_or(0, |response| response.status.as_u16());
+        edge.responses.count(status);
         self.finish_with(http.req_header(), no_agent, || ExchangeFacts {
-            listener: http.server_addr().map(ToString::to_string).unwrap_or_default(),
-            status: http.response_written().map_or(0, |response| response.status.as_u16()),
+            listener: http.server_addr().map_or_else(|| edge.name.clone(), ToString::to_string),
+            status,
             bytes_in: http.body_bytes_read() as u64,
             bytes_out: http.body_bytes_sent() as u64,
         });
@@ -164,8 +234,9 @@ impl AccessRecord {
         &self,
         head: &Parts,
         no_agent: &AgentMetrics,
-        facts: impl FnOnce() -> ExchangeFacts,
+        facts: impl Fn() -> ExchangeFacts,
     ) {
+        self.scope.end(|| self.span_facts(head, &facts()));
         let took = self.begun.elapsed();
         let metrics = self.agent.as_ref().map_or(no_agent, |agent| &agent.metrics);
         metrics.request(self.method, self.outcome);
@@ -174,7 +245,12 @@ impl AccessRecord {
             return;
         }
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
+        let trace = self.scope.trace_context();
         AccessLine {
+            request: self.scope.id(),
+            trace: trace.map(|trace| trace as &dyn Display),
+            client: self.scope.client(),
+            caller: self.caller.name(),
             listener: &listener,
             method: head.method.as_str(),
             path: loggable_path(head.uri.path()),
@@ -183,7 +259,10 @@ impl AccessRecord {
             tool: self.tool.as_deref(),
             agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
             era: self.era.map(Era::word),
-            session: self.session,
+            version: self.version,
+            session: self.session.as_deref(),
+            task: self.task.as_deref(),
+            context: self.context.as_deref(),
             took,
             agent_took: self.agent_took,
             bytes_in,
@@ -192,5 +271,49 @@ impl AccessRecord {
             fault: self.fault,
         }
         .write();
+    }
+
+    /// Returns name and attributes of the span, by the semantic conventions of OpenTelemetry for
+    /// HTTP and MCP where they have one.
+    fn span_facts(&self, head: &Parts, facts: &ExchangeFacts) -> RequestFacts {
+        let path = loggable_path(head.uri.path());
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", head.method.as_str().to_owned()),
+            KeyValue::new("url.path", path.to_owned()),
+            KeyValue::new("mcp_a2a_gateway.request.id", self.scope.id().to_owned()),
+            KeyValue::new("mcp_a2a_gateway.listener", facts.listener.clone()),
+            KeyValue::new("mcp_a2a_gateway.outcome", self.outcome.label()),
+        ];
+        let mut add = |name: &'static str, value: Option<opentelemetry::Value>| {
+            attributes.extend(value.map(|value| KeyValue::new(name, value)));
+        };
+        add("http.response.status_code", (facts.status != 0).then(|| i64::from(facts.status).into()));
+        add("client.address", self.scope.client().map(|client| client.to_string().into()));
+        let caller = (!self.caller.is_anonymous()).then(|| self.caller.name().to_owned().into());
+        add("mcp_a2a_gateway.caller", caller);
+        let method = (self.method != Method::Other).then(|| self.method.label());
+        add(if self.era.is_some() { "mcp.method.name" } else { "rpc.method" }, method.map(Into::into));
+        let version_name = if self.era.is_some() { "mcp.protocol.version" } else { "a2a.protocol.version" };
+        add(version_name, self.version.map(Into::into));
+        add("gen_ai.tool.name", self.tool.clone().map(Into::into));
+        let agent = self.agent.as_ref().map(|agent| agent.settings.name.clone());
+        add("gen_ai.agent.name", agent.map(Into::into));
+        for (name, digest) in [
+            ("mcp_a2a_gateway.session.digest", &self.session),
+            ("mcp_a2a_gateway.task.digest", &self.task),
+            ("mcp_a2a_gateway.context.digest", &self.context),
+        ] {
+            add(name, digest.clone().map(Into::into));
+        }
+        let name = match (method, &self.tool) {
+            (Some(method), Some(tool)) => format!("{method} {tool}"),
+            (Some(method), None) => method.to_owned(),
+            (None, _) => format!("{} {path}", head.method),
+        };
+        let is_error = match self.outcome {
+            Outcome::AgentFault | Outcome::GatewayFault => true,
+            _ => facts.status >= 500,
+        };
+        RequestFacts { name, attributes, error: is_error.then(|| self.fault.unwrap_or(self.outcome.label())) }
     }
 }

@@ -5,7 +5,6 @@
 //! Status and headers have no place on a line, so that only the JSON of a body and the data of each
 //! event are written; the rest is kept for the access record. See `stdio` for the messages.
 
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use crate::jsonrpc::Id;
 use crate::mcp::Era;
 use crate::mcp::headers::SESSION_ID;
 use crate::sse::Decoder;
+use crate::telemetry::trace::RequestScope;
 
 /// Name of the standard streams in the access log.
 const STDIO: &str = "stdio";
@@ -197,6 +197,11 @@ impl LocalConnection {
         self.is_cancelled.clone()
     }
 
+    /// Attaches id, client address and trace of the request.
+    pub(crate) fn set_scope(&mut self, scope: Arc<RequestScope>) {
+        self.head.extensions.insert(scope);
+    }
+
     /// Returns the era of the message.
     pub(crate) fn era(&self) -> Era {
         self.era
@@ -301,10 +306,6 @@ impl ResponseSink for LocalConnection {
 impl ClientConnection for LocalConnection {
     fn client_network(&self) -> Option<IpAddr> {
         self.peer.address().copied()
-    }
-
-    fn client_address(&self) -> Option<&dyn Display> {
-        self.peer.address().map(|address| address as &dyn Display)
     }
 
     fn tls(&self) -> Option<&ClientTlsInfo> {

@@ -5,6 +5,7 @@
 
 mod access_record;
 mod body;
+mod client_address;
 mod host_policy;
 mod local_connection;
 mod response;
@@ -21,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::config::Shutdown;
 
-pub(crate) use access_record::{AccessRecord, outcome_of};
+pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
 pub(crate) use host_policy::{HostPolicy, PublicUrl, check_certificate, check_host, preflight};
 pub(crate) use local_connection::{LocalConnection, LocalPeer, LocalRequest, MessageOutput};
@@ -30,7 +31,7 @@ pub(crate) use response::{
     json, refused, reject_unproven_push, reply, text,
 };
 pub(crate) use route::{API_CATALOG, METADATA, PUSH, Route, is_served, parse};
-pub(crate) use sink::{ClientConnection, ResponseHead, ResponseSink};
+pub(crate) use sink::{ClientConnection, ResponseHead, ResponseSink, peer, scope};
 #[cfg(test)]
 pub(crate) use test_connection::{BodyStep, TestClient, TestConnection, WrittenResponse};
 

@@ -3,8 +3,8 @@
 //! Only this module and the servers name Pingora. The engine writes to a [`ResponseSink`], so that
 //! tests run it in process on a paused clock, and another transport can carry its responses.
 
-use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,8 +14,10 @@ use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 use pingora::time::fast_timeout::fast_sleep;
 
+use super::client_address::X_REQUEST_ID;
 use crate::auth::{ClientTlsInfo, network};
 use crate::fault::{ClientGone, Fault};
+use crate::telemetry::trace::RequestScope;
 
 /// Status and headers of a response.
 #[derive(Debug)]
@@ -84,9 +86,6 @@ pub(crate) trait ClientConnection: ResponseSink {
     /// a network.
     fn client_network(&self) -> Option<IpAddr>;
 
-    /// Returns the client's address, for logs.
-    fn client_address(&self) -> Option<&dyn Display>;
-
     /// Returns the facts of the TLS handshake; `None` without TLS.
     fn tls(&self) -> Option<&ClientTlsInfo>;
 
@@ -119,6 +118,11 @@ impl ResponseSink for Session {
     async fn write_head(&mut self, head: ResponseHead, end: bool) -> Result<(), ClientGone> {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         (parts.status, parts.headers) = (head.status, head.headers);
+        if let Some(scope) = scope(self.req_header())
+            && let Ok(id) = HeaderValue::from_str(scope.id())
+        {
+            parts.headers.insert(X_REQUEST_ID, id);
+        }
         let written = self.write_response_header(Box::new(ResponseHeader::from(parts)), end).await;
         written.map_err(|error| client_gone(&error))
     }
@@ -156,11 +160,10 @@ impl ResponseSink for Session {
 
 impl ClientConnection for Session {
     fn client_network(&self) -> Option<IpAddr> {
-        self.client_addr().and_then(|address| address.as_inet()).map(|address| network(address.ip()))
-    }
-
-    fn client_address(&self) -> Option<&dyn Display> {
-        self.client_addr().map(|address| address as &dyn Display)
+        match scope(self.req_header()) {
+            Some(scope) => scope.client().map(network),
+            None => peer(self).map(network),
+        }
     }
 
     fn tls(&self) -> Option<&ClientTlsInfo> {
@@ -184,6 +187,16 @@ impl ClientConnection for Session {
         self.downstream_session.set_read_timeout(timeout);
         before
     }
+}
+
+/// Returns the scope of a request that the gateway handles.
+pub(crate) fn scope(head: &Parts) -> Option<&Arc<RequestScope>> {
+    head.extensions.get::<Arc<RequestScope>>()
+}
+
+/// Returns the address that a connection comes from: of a proxy, if there is one.
+pub(crate) fn peer(http: &Session) -> Option<IpAddr> {
+    http.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip())
 }
 
 fn client_gone(error: &pingora::Error) -> ClientGone {

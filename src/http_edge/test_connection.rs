@@ -3,7 +3,6 @@
 //! [`TestConnection`] is the side of the gateway, [`TestClient`] that of the client.
 
 use std::collections::VecDeque;
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -200,10 +199,6 @@ impl ResponseSink for TestConnection {
 impl ClientConnection for TestConnection {
     fn client_network(&self) -> Option<IpAddr> {
         self.network
-    }
-
-    fn client_address(&self) -> Option<&dyn Display> {
-        self.network.as_ref().map(|network| network as &dyn Display)
     }
 
     fn tls(&self) -> Option<&ClientTlsInfo> {

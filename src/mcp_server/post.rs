@@ -17,8 +17,8 @@ use crate::http_edge::{
     Accepts, AccessRecord, ClientConnection, ResponseSink, Route, empty, fault, json, refused, reply,
 };
 use crate::jsonrpc::{
-    Id, Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, recover_id,
-    well_formed, write_error,
+    Id, Message, MessageKind, ParseError, RawParams, Text, elements, is_batch, parse, parse_envelope,
+    recover_id, well_formed, write_error,
 };
 use crate::limits::quota_owner;
 use crate::mcp::classify::{ClassifyError, MessageEra, classify, era_of_headers, stateless_version};
@@ -26,8 +26,10 @@ use crate::mcp::headers::{McpHeaderValue, McpHeaders};
 use crate::mcp::params::claims_modern;
 use crate::mcp::version::CANCELLED;
 use crate::mcp::{ClientCapabilities, ClientParams, Era, Method, Version};
+use crate::seal::TokenPurpose;
 use crate::sessions::ClientLimits;
 use crate::telemetry::label;
+use crate::telemetry::trace::TraceContext;
 
 /// Rejection with the data to encode it.
 pub(super) struct ErrorReply {
@@ -247,6 +249,10 @@ impl McpServer {
         let era =
             classify(&message, headers).map_err(|misfit| rejected(classify_fault(misfit), Era::Modern))?;
         record.era = Some(era.era());
+        let meta = message.params.as_ref().map(ClientParams::meta);
+        let parent = meta.and_then(|meta| meta.traceparent.as_ref());
+        let state = meta.and_then(|meta| meta.tracestate.as_ref()).map(Text::as_str);
+        record.scope.begin_trace(parent.and_then(|parent| TraceContext::parse(parent.as_str(), state)));
         let client = match era {
             MessageEra::Modern(version, capabilities) => {
                 let params = message.params.as_ref();
@@ -265,7 +271,10 @@ impl McpServer {
                 client.map_err(|fault| rejected(fault, Era::Legacy))?
             }
         };
-        record.session = client.session.is_some();
+        record.version = Some(client.version.as_str());
+        if let Some(session) = client.session.as_ref().filter(|_| record.needs_digests()) {
+            record.session = Some(self.engine.sealer.digest(TokenPurpose::Session, "", &session.key));
+        }
         self.route_message(client, message)
     }
 

@@ -528,6 +528,7 @@ fn record_access(
     let provider = &found.family.provider;
     let resource = provider.loggable(&found.uri);
     let line = ResourceAccess {
+        scope: client.requester().scope,
         caller: client.caller.name(),
         access,
         family: provider.family(),

@@ -19,6 +19,8 @@ use sha2::{Digest as _, Sha256, Sha512};
 pub const MAX_TOKEN: usize = 16 * 1024;
 
 const KEY_ID: usize = 3;
+/// Bytes of a digest for logs.
+const DIGEST_BYTES: usize = 8;
 const DETERMINISTIC: u8 = 0;
 const ONCE: u8 = 1;
 /// Both are part of the wire format: a change makes every handle in use unreadable.
@@ -75,6 +77,8 @@ pub struct NoKey;
 pub struct Sealer {
     first: SealKey,
     older: Vec<SealKey>,
+    /// The start of every digest: the key, which fills one block.
+    digest: Sha256,
 }
 
 #[derive(Clone)]
@@ -93,7 +97,8 @@ impl Sealer {
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, NoKey> {
         let mut keys = secrets.into_iter().map(SealKey::derive);
         let first = keys.next().ok_or(NoKey)??;
-        Ok(Self { first, older: keys.collect::<Result<_, _>>()? })
+        let digest = Sha256::new().chain_update(first.key);
+        Ok(Self { first, older: keys.collect::<Result<_, _>>()?, digest })
     }
 
     /// Seals `payload`: the same input gives the same token, at any time and on every replica.
@@ -117,6 +122,14 @@ impl Sealer {
         plain.extend_from_slice(&nonce);
         plain.extend_from_slice(payload);
         self.first.seal(purpose, caller, plain)
+    }
+
+    /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
+    /// without the key. Ids of different purposes and owners have different digests.
+    pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> String {
+        let digest = self.digest.clone().chain_update([purpose.byte()]).chain_update(owner);
+        let digest = digest.chain_update([0]).chain_update(id).finalize();
+        digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Returns the payload of a token that was sealed in either form for this purpose and caller.

@@ -15,9 +15,12 @@ use async_trait::async_trait;
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
+use prometheus::IntGauge;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::proxy_protocol;
 use crate::auth::network;
+use crate::config::TrustedProxies;
 use crate::sync::lock;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
@@ -36,12 +39,27 @@ pub(super) struct ConnectionLimits {
     pub(super) descriptors: RawFd,
 }
 
+/// The connections of one listener: their limits, their gauge, and the proxies that they come from.
+pub(super) struct ListenerConnections {
+    pub(super) limits: ConnectionLimits,
+    /// Counts open connections.
+    pub(super) open: IntGauge,
+    /// The proxies before the listener, if each connection begins with a header of the PROXY
+    /// protocol.
+    pub(super) proxies: Option<TrustedProxies>,
+    /// The time limit of that header.
+    pub(super) within: Duration,
+}
+
 /// An application with a limit on its connections.
 pub(super) struct ConnectionLimit<A> {
     app: Arc<A>,
     room: Semaphore,
     addresses: AddressCounts,
     descriptors: RawFd,
+    open: IntGauge,
+    proxies: Option<TrustedProxies>,
+    within: Duration,
     metrics: Arc<Metrics>,
     /// The signal for connections to end: later than their listener.
     quiet: ShutdownWatch,
@@ -59,6 +77,23 @@ struct AddressCounts {
 struct ConnectionPermit<'a> {
     _place: SemaphorePermit<'a>,
     _address: Option<AddressPermit<'a>>,
+    _open: OpenConnection<'a>,
+}
+
+/// Counts a connection as open until it is dropped.
+struct OpenConnection<'a>(&'a IntGauge);
+
+impl<'a> OpenConnection<'a> {
+    fn new(open: &'a IntGauge) -> Self {
+        open.inc();
+        Self(open)
+    }
+}
+
+impl Drop for OpenConnection<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// The permit of one open connection of an address.
@@ -76,12 +111,21 @@ enum ConnectionRefusal {
 }
 
 impl<A> ConnectionLimit<A> {
-    pub(super) fn new(app: A, limits: ConnectionLimits, metrics: Arc<Metrics>, quiet: ShutdownWatch) -> Self {
+    pub(super) fn new(
+        app: A,
+        connections: ListenerConnections,
+        metrics: Arc<Metrics>,
+        quiet: ShutdownWatch,
+    ) -> Self {
+        let ListenerConnections { limits, open, proxies, within } = connections;
         Self {
             app: Arc::new(app),
             room: Semaphore::new(limits.all.clamp(1, Semaphore::MAX_PERMITS)),
             addresses: AddressCounts { most: limits.of_address, open: Mutex::default() },
             descriptors: limits.descriptors,
+            open,
+            proxies,
+            within,
             metrics,
             quiet,
             warned: Mutex::default(),
@@ -93,15 +137,40 @@ impl<A> ConnectionLimit<A> {
             return Err(ConnectionRefusal::Descriptors);
         }
         let place = self.room.try_acquire().map_err(|_| ConnectionRefusal::Listener)?;
+        // Behind the PROXY protocol the address is known later.
+        let address = if self.proxies.is_some() { None } else { self.admit_address(stream)? };
+        Ok(ConnectionPermit { _place: place, _address: address, _open: OpenConnection::new(&self.open) })
+    }
+
+    fn admit_address(&self, stream: &Stream) -> Result<Option<AddressPermit<'_>>, ConnectionRefusal> {
         let digest = stream.get_socket_digest();
         let address = digest.as_ref().and_then(|digest| digest.peer_addr()?.as_inet());
-        let address = match address.filter(|_| self.addresses.most > 0) {
+        match address.filter(|_| self.addresses.most > 0) {
             Some(address) => {
-                Some(self.addresses.take(network(address.ip())).ok_or(ConnectionRefusal::Address)?)
+                self.addresses.take(network(address.ip())).map(Some).ok_or(ConnectionRefusal::Address)
             }
-            None => None,
-        };
-        Ok(ConnectionPermit { _place: place, _address: address })
+            None => Ok(None),
+        }
+    }
+
+    /// Reads the header of the PROXY protocol, and admits the address in it.
+    async fn admit_behind_proxy(
+        &self,
+        stream: &mut Stream,
+        proxies: &TrustedProxies,
+    ) -> Option<Option<AddressPermit<'_>>> {
+        if let Err(error) = proxy_protocol::accept(stream, proxies, self.within).await {
+            self.metrics.refused(Refusal::ProxyHeader);
+            tracing::debug!(%error, "closed connection");
+            return None;
+        }
+        match self.admit_address(stream) {
+            Ok(permit) => Some(permit),
+            Err(full) => {
+                self.refuse(full);
+                None
+            }
+        }
     }
 
     fn refuse(&self, full: ConnectionRefusal) {
@@ -181,6 +250,15 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for ConnectionLimit<A> {
                 return Box::pin(std::future::ready(None));
             }
         };
+        if let Some(proxies) = &self.proxies {
+            let mut stream = stream;
+            return Box::pin(async move {
+                let _address = self.admit_behind_proxy(&mut stream, proxies).await?;
+                let left = self.app.process_new(stream, &self.quiet).await;
+                drop(permit);
+                left
+            });
+        }
         let served = self.app.process_new(stream, &self.quiet);
         Box::pin(async move {
             let left = served.await;

@@ -4,6 +4,7 @@
 
 mod connection_limit;
 mod header;
+mod proxy_protocol;
 mod reload;
 mod service_manager;
 mod shutdown;
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use connection_limit::{ConnectionLimit, ConnectionLimits};
+use connection_limit::{ConnectionLimit, ConnectionLimits, ListenerConnections};
 use header::{ConnectionMarker, HeaderLimit, HeaderTimeout};
 use pingora::apps::HttpServerOptions;
 use pingora::listeners::{ListenerConfig, TcpSocketOptions};
@@ -300,17 +301,23 @@ fn add_listeners(
     };
     let mut services = Vec::new();
     for (place, listener) in settings.listeners.iter().enumerate() {
+        let connections = ListenerConnections {
+            limits,
+            open: gateway.metrics().connections(&listener.address.to_string()),
+            proxies: Some(listener.proxies.clone()).filter(|proxies| proxies.proxy_protocol),
+            within: settings.limits.header_read,
+        };
         let (address, socket, tls) =
             (listener.address, socket(listener, settings.limits.write_stall), listener.tls.clone());
         let proxy = ListenerProxy { gateway: gateway.clone(), listener: place };
         let app = service(server, settings, end, proxy);
         let Some(tls) = tls else {
-            services.push(server.add_service(listening(app, served, limits, socket)));
+            services.push(server.add_service(listening(app, served, connections, socket)));
             continue;
         };
         let listener = TerminatedListener { address, tls };
         let app = terminal.accept(app, listener, served, server, &settings.limits)?;
-        services.push(server.add_service(listening(app, served, limits, socket)));
+        services.push(server.add_service(listening(app, served, connections, socket)));
     }
     Ok(services)
 }
@@ -377,12 +384,12 @@ fn handshake_threads(
 fn listening<A>(
     app: A,
     served: ServedGateway<'_>,
-    limits: ConnectionLimits,
+    connections: ListenerConnections,
     socket: ListenerConfig,
 ) -> YieldingService<ConnectionLimit<A>> {
     let (metrics, end) = (served.gateway.metrics().clone(), served.end);
     let mut service =
-        Service::new("gateway".to_owned(), ConnectionLimit::new(app, limits, metrics, end.quiet()));
+        Service::new("gateway".to_owned(), ConnectionLimit::new(app, connections, metrics, end.quiet()));
     service.add_listener(socket);
     YieldingService { service, ending: end.clone() }
 }
@@ -397,9 +404,11 @@ fn admin_service<A>(
 ) -> YieldingService<ConnectionLimit<A>> {
     let ServedGateway { gateway, end, .. } = served;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
+    let open = gateway.metrics().connections(&address.to_string());
+    let connections = ListenerConnections { limits, open, proxies: None, within: Duration::ZERO };
     let mut service = Service::new(
         name.to_owned(),
-        ConnectionLimit::new(app, limits, gateway.metrics().clone(), end.quiet()),
+        ConnectionLimit::new(app, connections, gateway.metrics().clone(), end.quiet()),
     );
     service.threads = Some(1);
     service.add_tcp(&address.to_string());

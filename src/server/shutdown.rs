@@ -193,6 +193,7 @@ async fn finish(
         () = done => {}
     }
     info!(running = gateway.running(), requests = gateway.requests(), "ending");
+    gateway.flush_traces().await;
     gateway.keep_all();
     end_process(0)
 }

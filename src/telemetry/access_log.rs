@@ -5,19 +5,29 @@
 //! log's filter and format apply to them.
 
 use std::fmt::{self, Display, Write as _};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tracing::field;
 
 use super::log::is_hidden;
 use super::recent::{AuditFields, record_audit};
+use super::trace::RequestScope;
 
 /// The maximum number of characters of a peer's text that are logged.
 const MAX_LOGGED_CHARS: usize = 200;
 
 /// The facts about a completed request. `None` for steps that were not reached.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct AccessLine<'a> {
+    /// The id of the request.
+    pub(crate) request: &'a str,
+    /// The id of the trace that it belongs to.
+    pub(crate) trace: Option<&'a dyn Display>,
+    /// The address of the client.
+    pub(crate) client: Option<IpAddr>,
+    /// The stable name of the caller.
+    pub(crate) caller: &'a str,
     /// The listener that took the request.
     pub(crate) listener: &'a str,
     /// HTTP method.
@@ -34,8 +44,14 @@ pub(crate) struct AccessLine<'a> {
     pub(crate) agent: Option<&'a str>,
     /// The era of MCP that the client speaks.
     pub(crate) era: Option<&'a str>,
-    /// True if the request belonged to an MCP session. Its id is a secret.
-    pub(crate) session: bool,
+    /// The version of MCP or A2A that the client speaks.
+    pub(crate) version: Option<&'a str>,
+    /// A keyed digest of the MCP session: its id is a secret.
+    pub(crate) session: Option<&'a str>,
+    /// A keyed digest of the task.
+    pub(crate) task: Option<&'a str>,
+    /// A keyed digest of the A2A context.
+    pub(crate) context: Option<&'a str>,
     /// The time from the request's first byte to the response's last.
     pub(crate) took: Duration,
     /// The part of it spent waiting for the agent.
@@ -55,6 +71,10 @@ impl AccessLine<'_> {
     pub(crate) fn write(&self) {
         tracing::info!(
             target: "access",
+            request = %Sanitized(self.request),
+            trace = self.trace.map(field::display),
+            client = self.client.map(field::display),
+            caller = %Sanitized(self.caller),
             listener = %Sanitized(self.listener),
             method = %Sanitized(self.method),
             path = %Sanitized(path_only(self.path)),
@@ -63,7 +83,10 @@ impl AccessLine<'_> {
             tool = self.tool.map(|text| field::display(Sanitized(text))),
             agent = self.agent.map(|text| field::display(Sanitized(text))),
             era = self.era,
+            version = self.version,
             session = self.session,
+            task = self.task,
+            context = self.context,
             ms = milliseconds(self.took),
             agent_ms = self.agent_took.map(milliseconds),
             bytes_in = self.bytes_in,
@@ -105,8 +128,10 @@ fn milliseconds(duration: Duration) -> f64 {
 }
 
 /// A decision by the rules of the configuration. `None` for absent fields.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct AuditDecision<'a> {
+    /// The request; `None` for work without one.
+    pub(crate) scope: Option<&'a RequestScope>,
     /// The stable name of the caller.
     pub(crate) caller: &'a str,
     /// The method of MCP or A2A, or the client's text in its position.
@@ -138,6 +163,9 @@ impl AuditDecision<'_> {
             resource = self.resource.map(|text| field::display(Sanitized(text))),
             arguments = self.arguments.map(field::display),
             rule = self.rule.map(|text| field::display(Sanitized(text))),
+            request = self.scope.map(|scope| field::display(Sanitized(scope.id()))),
+            trace = self.scope.and_then(RequestScope::trace_context).map(field::display),
+            client = self.scope.and_then(RequestScope::client).map(field::display),
         );
         record_audit(&AuditFields {
             decision: if self.is_allowed { "allowed" } else { "refused" },
@@ -152,8 +180,10 @@ impl AuditDecision<'_> {
 }
 
 /// An access to a resource.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct ResourceAccess<'a> {
+    /// The request; `None` for work without one.
+    pub(crate) scope: Option<&'a RequestScope>,
     /// The stable name of the caller.
     pub(crate) caller: &'a str,
     /// `read` or `subscribe`.
@@ -176,6 +206,9 @@ impl ResourceAccess<'_> {
             family = self.family,
             resource = %Sanitized(self.resource),
             outcome = self.outcome,
+            request = self.scope.map(|scope| field::display(Sanitized(scope.id()))),
+            trace = self.scope.and_then(RequestScope::trace_context).map(field::display),
+            client = self.scope.and_then(RequestScope::client).map(field::display),
         );
         record_audit(&AuditFields {
             decision: self.outcome,
@@ -194,9 +227,16 @@ fn prefix(method: &str) -> &str {
 }
 
 /// Writes the line of a failed authentication. `why` is one of a few words.
-pub(crate) fn not_admitted(from: Option<&impl Display>, why: &'static str) {
-    tracing::info!(target: "audit", decision = "not_admitted", from = from.map(field::display), why);
-    let from = from.map(ToString::to_string);
+pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
+    tracing::info!(
+        target: "audit",
+        decision = "not_admitted",
+        request = scope.map(|scope| field::display(Sanitized(scope.id()))),
+        trace = scope.and_then(RequestScope::trace_context).map(field::display),
+        client = scope.and_then(RequestScope::client).map(field::display),
+        why
+    );
+    let from = scope.and_then(RequestScope::client).map(|client| client.to_string());
     record_audit(&AuditFields {
         decision: "not_admitted",
         caller: from.as_deref().unwrap_or_default(),
@@ -212,6 +252,8 @@ mod tests {
 
     fn line<'a>() -> AccessLine<'a> {
         AccessLine {
+            request: "7f-1",
+            caller: "ann",
             listener: "0.0.0.0:8080",
             method: "POST",
             path: "/mcp/weather?key=CANARY",
@@ -242,7 +284,8 @@ mod tests {
                 assert_eq!(line["path"], "/mcp/weather");
                 assert_eq!(line["tool"], "fore\\u{a}cast\\u{202e}");
                 assert_eq!((&line["ms"], &line["agent_ms"]), (&1.5.into(), &1.0.into()));
-                assert_eq!((&line["session"], &line["status"]), (&false.into(), &200.into()));
+                assert_eq!((&line["request"], &line["caller"]), (&"7f-1".into(), &"ann".into()));
+                assert_eq!((line.get("session"), &line["status"]), (None, &200.into()));
             }
         }
     }

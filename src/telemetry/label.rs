@@ -28,6 +28,18 @@ macro_rules! labels {
 }
 
 labels! {
+    /// The outcome of a span.
+    SpanOutcome {
+        /// The collector has it.
+        Exported = "exported",
+        /// The collector could not be reached, or refused it.
+        Failed = "failed",
+        /// It found no place in the queue.
+        Dropped = "dropped",
+    }
+}
+
+labels! {
     /// The method of a request.
     Method {
         /// MCP `initialize`.
@@ -322,6 +334,8 @@ labels! {
         Overloaded = "overloaded",
         /// The maximum number of connections from one address is open.
         AddressConnections = "address_connections",
+        /// A connection without the header of the PROXY protocol that its listener expects.
+        ProxyHeader = "proxy_header",
         /// The caller holds as many bytes as it may; responses of agents count too.
         CallerBytes = "caller_bytes",
         /// All together hold as many bytes as they may; responses of agents count too.

@@ -4,8 +4,11 @@
 //! listener that serves metrics.
 
 pub(crate) mod access_log;
+mod balance;
 mod config;
 pub mod label;
 pub(crate) mod log;
 pub mod metrics;
+mod process;
 pub(crate) mod recent;
+pub mod trace;

@@ -176,6 +176,11 @@ impl Upstream {
         Self { place: Arc::clone(&self.place), timeouts }
     }
 
+    /// Returns host and port of the origin.
+    pub(crate) fn server(&self) -> (String, u16) {
+        (self.place.authority.host().to_owned(), self.place.port)
+    }
+
     /// Returns the time limits of exchanges through this handle.
     #[must_use]
     pub fn timeouts(&self) -> ExchangeTimeouts {

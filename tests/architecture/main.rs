@@ -118,6 +118,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "push_receiver",
         &["a2a", "fault", "seal", "agents", "config", "follow", "http_edge", "quota", "tasks", "telemetry"],
     ),
+    // The way to a collector; the spans come from `telemetry`.
+    ("otlp", &["auth", "config", "sync", "telemetry", "transport"]),
     ("gateway", BELOW_GATEWAY),
     ("server", ANYTHING),
     ("stdio", ANYTHING),
@@ -231,6 +233,7 @@ const WITH_BATCH: &[&str] = &[
 ];
 /// Composition alone: the services, and the parts that they are made of.
 const BELOW_GATEWAY: &[&str] = &[
+    "otlp",
     "batch",
     "memory",
     "resources",

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::request_credentials::is_sendable;
-use super::{ConfiguredCredentials, Credentials, ReloadOutcome, TlsIdentity};
+use super::{ConfiguredCredentials, Credentials, ReloadOutcome, TlsIdentity, show_expiry};
 use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;
 
@@ -147,6 +147,7 @@ impl Credentials {
             return Ok(false);
         }
         self.identity.store(Arc::new(TlsIdentity::new(&new, false)?));
+        show_expiry(&new, &self.metrics);
         written.tls = new;
         Ok(true)
     }

@@ -10,6 +10,7 @@ mod token_endpoint;
 mod tokens;
 
 use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
 
 use arc_swap::ArcSwap;
 use rustls::ClientConfig;
@@ -19,6 +20,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 pub(crate) use self::request_credentials::RequestCredentials;
 pub use self::tokens::SubjectToken;
 pub(crate) use self::tokens::{AccessToken, AgentTokens, TokenUnavailable};
+use crate::config::certificate;
 use crate::config::{
     Agent, AgentAuth, AgentTls, ApiKeyLocation, Authorization, MethodSettings, Pem, PerMethod,
     ReloadableSecret,
@@ -101,6 +103,7 @@ impl Credentials {
             }
             Some(Authorization::Basic { .. } | Authorization::Bearer(_)) | None => None,
         };
+        show_expiry(&agent.tls, &metrics);
         Ok(Self {
             agent: agent.name.clone(),
             written: Mutex::new(written),
@@ -152,6 +155,13 @@ impl Credentials {
     fn written(&self) -> std::sync::MutexGuard<'_, ConfiguredCredentials> {
         lock(&self.written)
     }
+}
+
+/// Shows the expiry of the client certificate for an agent in the metrics.
+fn show_expiry(tls: &AgentTls, metrics: &AgentMetrics) {
+    let Some(Ok(summary)) = tls.certificate.as_ref().map(certificate::summary) else { return };
+    let since = summary.not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
+    metrics.set_certificate_expiry(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
 }
 
 /// Returns true if an agent needs no TLS, as far as its settings show.

@@ -29,6 +29,7 @@ use crate::config::{Agent, Settings};
 use crate::fault::ClientGone;
 use crate::http_edge::{AccessRecord, BodyStep, TestClient, TestConnection, WrittenResponse, give_up, parse};
 use crate::telemetry::label::Outcome;
+use crate::telemetry::trace::RequestScope;
 
 /// The tool of the scripted agent.
 const TOOL: &str = "bard_sing";
@@ -84,7 +85,7 @@ impl TestGateway {
         let served = tokio::spawn(async move {
             let dispatcher = gateway.current();
             let _counted = RequestGuard::enter(&gateway.state.lasting.open_requests);
-            let mut record = AccessRecord::new(Caller::anonymous());
+            let mut record = AccessRecord::new(Caller::anonymous(), Arc::new(RequestScope::bare()));
             let path = uri.split('?').next().unwrap_or_default();
             let route = parse(path).unwrap();
             let require = dispatcher.settings.require.clone();

@@ -16,6 +16,7 @@ use mcp_a2a_gateway::config::{
 use mcp_a2a_gateway::fault::AgentFailure;
 use mcp_a2a_gateway::quota::{AnswerRoom, ByteQuota};
 use mcp_a2a_gateway::telemetry::metrics::Metrics;
+use mcp_a2a_gateway::telemetry::trace::RequestScope;
 use mcp_a2a_gateway::transport::{ClientLimits, HttpClient};
 use serde_json::json;
 
@@ -74,8 +75,9 @@ impl Stage {
     /// The agent's answer when this caller calls it.
     async fn call(&self, caller: Option<&str>) -> Result<String, AgentFailure> {
         let shown = || caller.map(|token| SubjectToken::new(Secret::new(token)));
-        let along = self.directory.along(&HeaderMap::new(), shown);
-        let known = self.directory.find("bard").unwrap().known().unwrap().along(along.as_ref());
+        let scope = Arc::new(RequestScope::bare());
+        let along = self.directory.along(&HeaderMap::new(), shown, scope);
+        let known = self.directory.find("bard").unwrap().known().unwrap().along(Some(&along));
         let terms = CallLimits {
             stalled: crate::support::PATIENCE,
             event: 1 << 20,

@@ -1,0 +1,147 @@
+//! The metrics of the process and of its edges: the process itself, HTTP responses, and exported spans.
+
+use std::array;
+use std::sync::{LazyLock, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
+use nix::sys::time::TimeValLike as _;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, Gauge, IntCounter, IntCounterVec, Registry};
+
+use super::label::SpanOutcome;
+use super::metrics::{opts, register};
+
+/// The classes of HTTP status, by their first digit; 0 is a request without a response.
+const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The responses of one listener, by class of their status.
+pub(crate) struct ResponseMetrics {
+    all: IntCounterVec,
+    listener: String,
+    classes: [OnceLock<IntCounter>; STATUS_CLASSES.len()],
+}
+
+impl ResponseMetrics {
+    /// Creates the counters of a listener, of which none is a series yet.
+    pub(super) fn new(all: &IntCounterVec, listener: &str) -> Self {
+        let classes = array::from_fn(|_| OnceLock::new());
+        Self { all: all.clone(), listener: listener.to_owned(), classes }
+    }
+
+    /// Counts a response; the status 0 is none.
+    pub(crate) fn count(&self, status: u16) {
+        let class = usize::from(status / 100);
+        if let (Some(counter), Some(label)) = (self.classes.get(class), STATUS_CLASSES.get(class)) {
+            counter.get_or_init(|| self.all.with_label_values(&[self.listener.as_str(), label])).inc();
+        }
+    }
+}
+
+/// The metrics of exported spans. Clones count together.
+#[derive(Debug, Clone)]
+pub(crate) struct SpanMetrics {
+    spans: IntCounterVec,
+}
+
+impl SpanMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let opts = opts("trace_spans_total", "Spans of recorded requests, by outcome of their export.");
+        Ok(Self { spans: register(registry, IntCounterVec::new(opts, &["outcome"])?)? })
+    }
+
+    /// Counts spans that the collector has accepted.
+    pub(crate) fn exported(&self, count: u64) {
+        self.spans.with_label_values(&[SpanOutcome::Exported.label()]).inc_by(count);
+    }
+
+    /// Counts spans that could not be exported.
+    pub(crate) fn failed(&self, count: u64) {
+        self.spans.with_label_values(&[SpanOutcome::Failed.label()]).inc_by(count);
+    }
+
+    /// Returns the counter of spans without room in the queue.
+    pub(crate) fn dropped(&self) -> IntCounter {
+        self.spans.with_label_values(&[SpanOutcome::Dropped.label()])
+    }
+}
+
+/// The metrics of the process, under the names that Prometheus's client libraries have for them.
+pub(super) struct ProcessMetrics {
+    pub(super) gauges: [Gauge; 5],
+    pub(super) cpu: Counter,
+}
+
+/// The time at which the first gateway of the process was created, in seconds since 1970.
+static STARTED: LazyLock<f64> = LazyLock::new(|| {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs_f64()
+});
+
+impl ProcessMetrics {
+    const GAUGES: [(&str, &str); 5] = [
+        ("process_start_time_seconds", "Start of the process, in seconds since 1970."),
+        ("process_resident_memory_bytes", "Memory of the process that is in RAM."),
+        ("process_virtual_memory_bytes", "Address space of the process."),
+        ("process_open_fds", "Open file descriptors."),
+        ("process_max_fds", "Limit of open file descriptors."),
+    ];
+
+    pub(super) fn new() -> Result<Self, prometheus::Error> {
+        let mut gauges = Vec::new();
+        for (name, help) in Self::GAUGES {
+            gauges.push(Gauge::new(name, help)?);
+        }
+        let gauges: [Gauge; 5] =
+            gauges.try_into().map_err(|_| prometheus::Error::Msg("process metrics".to_owned()))?;
+        let cpu = Counter::new("process_cpu_seconds_total", "Processor time of the process.")?;
+        let [start, ..] = &gauges;
+        start.set(*STARTED);
+        Ok(Self { gauges, cpu })
+    }
+
+    /// Reads the present values. Those that the system does not tell stay as they are.
+    fn refresh(&self) {
+        let [_, resident, address_space, open, limit] = &self.gauges;
+        if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
+            let seconds = |time: nix::sys::time::TimeVal| {
+                Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or_default())
+                    .as_secs_f64()
+            };
+            let used = seconds(usage.user_time()) + seconds(usage.system_time());
+            self.cpu.inc_by((used - self.cpu.get()).max(0.0));
+        }
+        if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+            let bytes = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+                line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib * 1024.0)
+            };
+            for (gauge, name) in [(resident, "VmRSS:"), (address_space, "VmSize:")] {
+                if let Some(bytes) = bytes(name) {
+                    gauge.set(bytes);
+                }
+            }
+        }
+        if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
+            // The folder itself is open while it is read.
+            let count = u32::try_from(descriptors.count().saturating_sub(1)).unwrap_or(u32::MAX);
+            open.set(f64::from(count));
+        }
+        if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            #[expect(clippy::cast_precision_loss, reason = "a limit beyond 2^53 is none")]
+            limit.set(soft as f64);
+        }
+    }
+}
+
+impl Collector for ProcessMetrics {
+    fn desc(&self) -> Vec<&Desc> {
+        self.gauges.iter().flat_map(Collector::desc).chain(self.cpu.desc()).collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        self.refresh();
+        self.gauges.iter().flat_map(Collector::collect).chain(self.cpu.collect()).collect()
+    }
+}

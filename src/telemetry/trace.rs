@@ -1,0 +1,789 @@
+//! Correlation of one request: its id, its client, and the trace that it belongs to.
+//!
+//! A trace context (W3C Trace Context) comes with a request, and goes to agents. Without an
+//! exporter it is passed on as it came. With one, each request and each exchange with an agent is a
+//! span of OpenTelemetry; a request that is not sampled costs two random numbers.
+//!
+//! Spans contain no secrets: no header values, no credentials, no handles, no bodies, no query. Out
+//! of scope: the protocol of the exporter (see `otlp`).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderValue};
+use opentelemetry::trace::{
+    Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId,
+    TraceState, Tracer as _, TracerProvider as _,
+};
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    Sampler, SdkTracer, SdkTracerProvider, Span, SpanData, SpanLimits, SpanProcessor,
+};
+use prometheus::IntCounter;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::sync::lock;
+
+/// The header with the trace and the span of the sender.
+pub(crate) const TRACEPARENT: &str = "traceparent";
+/// The header with the data of tracing systems.
+pub(crate) const TRACESTATE: &str = "tracestate";
+
+/// The maximum size of a `traceparent`: one of a later version may be longer than 55 characters.
+const MAX_PARENT_BYTES: usize = 256;
+/// The maximum size of a `tracestate` that is passed on (W3C Trace Context §3.3.1.5).
+const MAX_STATE_BYTES: usize = 512;
+/// The maximum number of members of a `tracestate` (W3C Trace Context §3.3.1.1).
+const MAX_STATE_MEMBERS: usize = 32;
+
+/// The trace that a message belongs to, and the span that sent it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TraceContext {
+    trace: [u8; 16],
+    span: [u8; 8],
+    is_sampled: bool,
+    state: Option<Arc<str>>,
+}
+
+impl TraceContext {
+    /// Parses the two members by the rules of W3C Trace Context §3.2 and §3.3. `None` for an
+    /// invalid parent; an invalid state is left out.
+    pub(crate) fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
+        let parent = parent.trim_matches([' ', '\t']).as_bytes();
+        let (head, rest) = parent.split_first_chunk::<55>().filter(|_| parent.len() <= MAX_PARENT_BYTES)?;
+        let [v0, v1, b'-', ..] = head else { return None };
+        let [version] = hex([*v0, *v1])?;
+        // Version 255 is forbidden; a later version may have more members.
+        let is_whole =
+            if version == 0 { rest.is_empty() } else { rest.first().is_none_or(|next| *next == b'-') };
+        let is_separated = head.get(35) == Some(&b'-') && head.get(52) == Some(&b'-');
+        if version == 255 || !is_whole || !is_separated {
+            return None;
+        }
+        let trace: [u8; 16] = hex_at(head, 3)?;
+        let span: [u8; 8] = hex_at(head, 36)?;
+        let [flags] = hex_at(head, 53)?;
+        let is_valid = trace != [0; 16] && span != [0; 8];
+        let state = state.filter(|state| is_state(state)).map(Arc::from);
+        is_valid.then_some(Self { trace, span, is_sampled: flags & 1 == 1, state })
+    }
+
+    /// Reads the headers of a request. Several parents are none.
+    pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Self> {
+        let mut parents = headers.get_all(TRACEPARENT).iter();
+        let (Some(parent), None) = (parents.next(), parents.next()) else { return None };
+        let mut states = headers.get_all(TRACESTATE).iter().map(HeaderValue::to_str);
+        let state: Cow<'_, str> = match (states.next(), states.next()) {
+            (Some(Ok(only)), None) => only.into(),
+            (None, _) => "".into(),
+            // Several headers are one list (W3C Trace Context §3.3.1).
+            (Some(_), _) => {
+                let all = headers.get_all(TRACESTATE).iter().map(|state| state.to_str().unwrap_or_default());
+                all.collect::<Vec<_>>().join(",").into()
+            }
+        };
+        Self::parse(parent.to_str().ok()?, Some(&*state).filter(|state| !state.is_empty()))
+    }
+
+    /// Returns the text of `traceparent`.
+    pub(crate) fn parent(&self) -> String {
+        let mut text = String::with_capacity(55);
+        text.push_str("00-");
+        push_hex(&mut text, &self.trace);
+        text.push('-');
+        push_hex(&mut text, &self.span);
+        text.push_str(if self.is_sampled { "-01" } else { "-00" });
+        text
+    }
+
+    /// Returns the text of `tracestate`, if there is one.
+    pub(crate) fn state(&self) -> Option<&str> {
+        self.state.as_deref()
+    }
+
+    /// Sets both headers, in place of others with these names.
+    pub(crate) fn insert(&self, headers: &mut HeaderMap) {
+        // Both consist of visible ASCII, so that neither fails.
+        if let Ok(parent) = HeaderValue::from_str(&self.parent()) {
+            headers.insert(TRACEPARENT, parent);
+        }
+        match self.state().map(HeaderValue::from_str) {
+            Some(Ok(state)) => drop(headers.insert(TRACESTATE, state)),
+            Some(Err(_)) | None => drop(headers.remove(TRACESTATE)),
+        }
+    }
+
+    fn remote(&self) -> SpanContext {
+        let state = self.state().and_then(|state| state.parse::<TraceState>().ok()).unwrap_or_default();
+        let flags = if self.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
+        SpanContext::new(TraceId::from_bytes(self.trace), SpanId::from_bytes(self.span), flags, true, state)
+    }
+}
+
+/// Shows the id of the trace.
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.trace.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            text.extend(DIGITS.get(usize::from(digit)));
+        }
+    }
+}
+
+/// Decodes lower-case hexadecimal digits.
+fn hex<const N: usize, const M: usize>(digits: [u8; M]) -> Option<[u8; N]> {
+    hex_at(&digits, 0)
+}
+
+fn hex_at<const N: usize>(text: &[u8], at: usize) -> Option<[u8; N]> {
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let mut decoded = [0; N];
+    let digits = text.get(at..at.checked_add(N.checked_mul(2)?)?)?;
+    for (byte, pair) in decoded.iter_mut().zip(digits.chunks_exact(2)) {
+        let [high, low] = pair else { return None };
+        *byte = value(*high)? << 4 | value(*low)?;
+    }
+    Some(decoded)
+}
+
+/// Returns true for a list of members as W3C Trace Context §3.3.1 defines it.
+fn is_state(state: &str) -> bool {
+    if state.len() > MAX_STATE_BYTES {
+        return false;
+    }
+    let members = || state.split(',').map(|member| member.trim_matches([' ', '\t']));
+    // An empty member is allowed and means nothing.
+    let is_member = |member: &str| member.is_empty() || member.split_once('=').is_some_and(is_state_member);
+    members().count() <= MAX_STATE_MEMBERS
+        && members().all(is_member)
+        && members().any(|member| !member.is_empty())
+}
+
+fn is_state_member((key, value): (&str, &str)) -> bool {
+    let is_part = |part: &str, most: usize, begins: fn(u8) -> bool| {
+        let is_inner = |byte: u8| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-' | b'*' | b'/')
+        };
+        part.len() <= most && part.bytes().next().is_some_and(begins) && part.bytes().all(is_inner)
+    };
+    let is_letter = |byte: u8| byte.is_ascii_lowercase();
+    let is_key = match key.split_once('@') {
+        None => is_part(key, 256, is_letter),
+        Some((tenant, system)) => {
+            is_part(tenant, 241, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+                && is_part(system, 14, is_letter)
+        }
+    };
+    let is_value = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'=');
+    is_key && !value.is_empty() && value.len() <= 256 && !value.ends_with(' ') && value.bytes().all(is_value)
+}
+
+/// The facts that correlate the log lines, the spans and the exchanges of one request.
+pub struct RequestScope {
+    id: Cow<'static, str>,
+    client: Option<IpAddr>,
+    begun: Option<SystemTime>,
+    received: Option<TraceContext>,
+    tracer: Option<Arc<Tracer>>,
+    trace: OnceLock<Option<RequestTrace>>,
+}
+
+impl RequestScope {
+    /// Creates the scope of a request with this id, from this address, with the trace context of
+    /// its headers.
+    pub(crate) fn new(
+        id: Cow<'static, str>,
+        client: Option<IpAddr>,
+        received: Option<TraceContext>,
+        tracer: Option<&Arc<Tracer>>,
+    ) -> Self {
+        let begun = tracer.map(|_| SystemTime::now());
+        Self { id, client, begun, received, tracer: tracer.cloned(), trace: OnceLock::new() }
+    }
+
+    /// Creates the scope of a request with a new id, and nothing else.
+    pub fn bare() -> Self {
+        Self::new(new_request_id().into(), None, None, None)
+    }
+
+    /// Returns the id of the request.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the address of the client.
+    pub(crate) fn client(&self) -> Option<IpAddr> {
+        self.client
+    }
+
+    /// Begins the trace of the request, unless it has begun. The parent in the message itself, if
+    /// there is one, wins over the one in the HTTP headers, which becomes a link.
+    pub(crate) fn begin_trace(&self, message: Option<TraceContext>) {
+        self.trace.get_or_init(|| match &self.tracer {
+            None => message.or_else(|| self.received.clone()).map(RequestTrace::passing),
+            Some(tracer) => {
+                let link = message.as_ref().and(self.received.as_ref());
+                let link = link.filter(|link| message.as_ref().is_some_and(|message| message != *link));
+                let parent = message.as_ref().or(self.received.as_ref());
+                Some(tracer.begin(parent, link, self.begun))
+            }
+        });
+    }
+
+    /// Returns the trace, once it has begun.
+    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
+        self.trace.get()?.as_ref()
+    }
+
+    /// Returns the context of the trace that the request belongs to.
+    pub(crate) fn trace_context(&self) -> Option<&TraceContext> {
+        match self.trace.get() {
+            Some(trace) => trace.as_ref().map(RequestTrace::context),
+            None => self.received.as_ref(),
+        }
+    }
+
+    /// Records an event of the request, if it is recorded.
+    pub(crate) fn event(&self, event: SpanEvent) {
+        if let Some(trace) = self.trace() {
+            trace.event(event);
+        }
+    }
+
+    /// Ends the span of the request, if it is recorded. `describe` returns its facts.
+    pub(crate) fn end(&self, describe: impl FnOnce() -> RequestFacts) {
+        if self.tracer.is_none() {
+            return;
+        }
+        self.begin_trace(None);
+        if let Some(trace) = self.trace() {
+            trace.end(describe);
+        }
+    }
+}
+
+/// Returns an id for a request: random bits of the process, then the number of the request.
+pub(crate) fn new_request_id() -> String {
+    static PROCESS: LazyLock<u64> = LazyLock::new(rand::random);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut text = String::with_capacity(28);
+    push_hex(&mut text, &PROCESS.to_be_bytes());
+    let number = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    push_hex(&mut text, number.get(3..).unwrap_or_default());
+    text
+}
+
+/// Something that happened within a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpanEvent {
+    /// The request is sent to another endpoint of the agent, because none of it was sent before.
+    Retry(&'static str),
+    /// The agent rejected the version of its card, and another one is tried.
+    VersionChange,
+    /// The stream of the agent stopped, and the task is asked for.
+    Recovery,
+    /// The call goes on without its client.
+    Handover,
+    /// The client cancelled the request.
+    Cancelled,
+    /// The client disconnected.
+    ClientGone,
+}
+
+impl SpanEvent {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Retry(_) => "retry",
+            Self::VersionChange => "version_change",
+            Self::Recovery => "recovery",
+            Self::Handover => "handover",
+            Self::Cancelled => "cancelled",
+            Self::ClientGone => "client_gone",
+        }
+    }
+}
+
+/// The facts of a request that has ended, for its span.
+pub(crate) struct RequestFacts {
+    /// Method and target.
+    pub(crate) name: String,
+    /// The attributes.
+    pub(crate) attributes: Vec<KeyValue>,
+    /// The reason for which it failed by a fault of the gateway or an agent.
+    pub(crate) error: Option<&'static str>,
+}
+
+/// The trace of one request.
+pub(crate) struct RequestTrace {
+    /// The span of the request; without an exporter the one that sent the request.
+    context: TraceContext,
+    /// Its text.
+    parent: String,
+    recorded: Option<RecordedSpan>,
+}
+
+/// A span that will be exported.
+struct RecordedSpan {
+    tracer: Arc<Tracer>,
+    /// `None` once it has ended.
+    span: Mutex<Option<Span>>,
+}
+
+impl RequestTrace {
+    fn passing(context: TraceContext) -> Self {
+        Self { parent: context.parent(), context, recorded: None }
+    }
+
+    /// Returns the text of `traceparent` for messages that the request causes.
+    pub(crate) fn parent(&self) -> &str {
+        &self.parent
+    }
+
+    /// Returns the context for messages that the request causes.
+    pub(crate) fn context(&self) -> &TraceContext {
+        &self.context
+    }
+
+    fn event(&self, event: SpanEvent) {
+        if let Some(recorded) = &self.recorded
+            && let Some(span) = &mut *lock(&recorded.span)
+        {
+            let reason = match event {
+                SpanEvent::Retry(reason) => vec![KeyValue::new("error.type", reason)],
+                _ => Vec::new(),
+            };
+            span.add_event(event.name(), reason);
+        }
+    }
+
+    fn end(&self, describe: impl FnOnce() -> RequestFacts) {
+        let Some(mut span) = self.recorded.as_ref().and_then(|recorded| lock(&recorded.span).take()) else {
+            return;
+        };
+        let RequestFacts { name, attributes, error } = describe();
+        span.update_name(name);
+        span.set_attributes(attributes);
+        if let Some(error) = error {
+            span.set_attribute(KeyValue::new("error.type", error));
+            span.set_status(Status::error(""));
+        }
+        span.end();
+    }
+
+    /// Begins an exchange with an agent.
+    pub(crate) fn exchange(&self, describe: impl FnOnce() -> ExchangeFacts) -> ExchangeSpan {
+        let Some(recorded) = &self.recorded else {
+            return ExchangeSpan { context: self.context.clone(), span: None };
+        };
+        let ExchangeFacts { name, attributes } = describe();
+        let mut local = self.context.remote();
+        local = SpanContext::new(
+            local.trace_id(),
+            local.span_id(),
+            local.trace_flags(),
+            false,
+            local.trace_state().clone(),
+        );
+        let sdk = &recorded.tracer.sdk;
+        let builder = sdk.span_builder(name).with_kind(SpanKind::Client).with_attributes(attributes);
+        let span = sdk.build_with_context(builder, &Context::new().with_remote_span_context(local));
+        ExchangeSpan { context: self.context.with_span(&span), span: Some(span) }
+    }
+}
+
+impl TraceContext {
+    /// Returns the context of a span in the same trace.
+    fn with_span(&self, span: &Span) -> Self {
+        let of = span.span_context();
+        Self {
+            trace: of.trace_id().to_bytes(),
+            span: of.span_id().to_bytes(),
+            is_sampled: of.is_sampled(),
+            state: self.state.clone(),
+        }
+    }
+}
+
+/// The facts of an exchange with an agent that begins.
+pub(crate) struct ExchangeFacts {
+    /// Method and agent.
+    pub(crate) name: String,
+    /// The attributes.
+    pub(crate) attributes: Vec<KeyValue>,
+}
+
+/// The span of one exchange with an agent; it ends when this is dropped.
+pub(crate) struct ExchangeSpan {
+    context: TraceContext,
+    span: Option<Span>,
+}
+
+impl ExchangeSpan {
+    /// Returns the context for the headers of the request.
+    pub(crate) fn context(&self) -> &TraceContext {
+        &self.context
+    }
+
+    /// Returns true if the span is recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// Records the status of the response.
+    pub(crate) fn record_status(&mut self, status: u16) {
+        let Some(span) = &mut self.span else { return };
+        span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+        if status >= 400 {
+            span.set_attribute(KeyValue::new("error.type", status.to_string()));
+            span.set_status(Status::error(""));
+        }
+    }
+
+    /// Records the failure of the exchange.
+    pub(crate) fn record_failure(&mut self, reason: &'static str) {
+        let Some(span) = &mut self.span else { return };
+        span.set_attribute(KeyValue::new("error.type", reason));
+        span.set_status(Status::error(""));
+    }
+}
+
+/// The settings of a tracer.
+pub(crate) struct TracerSettings {
+    /// The part of the traces that is sampled, from 0 to 1.
+    pub(crate) ratio: f64,
+    /// True if the decision of a client counts.
+    pub(crate) trusts_clients: bool,
+    /// The entity that the spans are of.
+    pub(crate) resource: Resource,
+    /// The maximum number of spans that wait for the exporter.
+    pub(crate) queue: usize,
+    /// Counts spans that found no place in the queue.
+    pub(crate) dropped: IntCounter,
+}
+
+/// Creates the spans of sampled requests.
+pub(crate) struct Tracer {
+    sdk: SdkTracer,
+    /// Kept, because the tracer of the SDK stops with it.
+    provider: SdkTracerProvider,
+    /// A random number below this is sampled.
+    threshold: u64,
+    trusts_clients: bool,
+    queue: mpsc::Sender<QueuedSpan>,
+}
+
+/// The maximum time for which the end of the process waits for the exporter.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Tracer {
+    /// Creates a tracer, and the queue of its spans for the exporter.
+    pub(crate) fn new(settings: TracerSettings) -> (Arc<Self>, mpsc::Receiver<QueuedSpan>) {
+        let TracerSettings { ratio, trusts_clients, resource, queue, dropped } = settings;
+        let (queue, spans) = mpsc::channel(queue.max(1));
+        // Set here, so that no environment variable of the SDK changes them.
+        let limits = SpanLimits {
+            max_events_per_span: 64,
+            max_attributes_per_span: 64,
+            max_links_per_span: 4,
+            max_attributes_per_event: 8,
+            max_attributes_per_link: 8,
+        };
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(Sampler::AlwaysOn)
+            .with_span_limits(limits)
+            .with_resource(resource)
+            .with_span_processor(SpanQueue { to: queue.clone(), dropped })
+            .build();
+        let scope = InstrumentationScope::builder("mcp-a2a-gateway").with_version(env!("CARGO_PKG_VERSION"));
+        let sdk = provider.tracer_with_scope(scope.build());
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "saturates"
+        )]
+        let threshold = (ratio.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
+        (Arc::new(Self { sdk, provider, threshold, trusts_clients, queue }), spans)
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        parent: Option<&TraceContext>,
+        link: Option<&TraceContext>,
+        begun: Option<SystemTime>,
+    ) -> RequestTrace {
+        // Not by the id of the trace, which a client can choose.
+        let is_sampled = match parent.filter(|_| self.trusts_clients) {
+            Some(parent) => parent.is_sampled,
+            None => self.threshold == u64::MAX || rand::random::<u64>() < self.threshold,
+        };
+        if !is_sampled {
+            let trace = parent.map_or_else(random_id, |parent| parent.trace);
+            let state = parent.and_then(|parent| parent.state.clone());
+            return RequestTrace::passing(TraceContext { trace, span: random_id(), is_sampled, state });
+        }
+        let mut builder = self.sdk.span_builder("request").with_kind(SpanKind::Server);
+        builder.start_time = begun;
+        builder.links = link.map(|link| vec![Link::with_context(link.remote())]);
+        let context = match parent {
+            Some(parent) => Context::new().with_remote_span_context(parent.remote()),
+            None => Context::new(),
+        };
+        let span = self.sdk.build_with_context(builder, &context);
+        let nothing = TraceContext { trace: [0; 16], span: [0; 8], is_sampled, state: None };
+        let context = parent.unwrap_or(&nothing).with_span(&span);
+        let recorded = RecordedSpan { tracer: Arc::clone(self), span: Mutex::new(Some(span)) };
+        RequestTrace { parent: context.parent(), context, recorded: Some(recorded) }
+    }
+
+    /// Waits until the exporter has sent the spans that have ended, but no longer than a second.
+    pub(crate) async fn flush(&self) {
+        let (done, sent) = oneshot::channel();
+        let flushed = async {
+            // Fails only if the exporter has gone.
+            if self.queue.send(QueuedSpan::Flush(done)).await.is_ok() {
+                drop(sent.await);
+            }
+        };
+        if tokio::time::timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
+            tracing::debug!("timed out flushing spans");
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        if let Err(error) = self.provider.shutdown() {
+            tracing::debug!(%error, "failed to shut down tracer");
+        }
+    }
+}
+
+/// Returns a random id that is not zero.
+fn random_id<const N: usize>() -> [u8; N] {
+    let mut id = [0; N];
+    while id == [0; N] {
+        rand::RngCore::fill_bytes(&mut rand::thread_rng(), &mut id);
+    }
+    id
+}
+
+/// An entry of the queue to the exporter.
+pub(crate) enum QueuedSpan {
+    /// A span that has ended.
+    Ended(Box<SpanData>),
+    /// Asks for a reply once all entries before are sent.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Passes spans to the exporter, and drops those for which there is no room.
+#[derive(Debug)]
+struct SpanQueue {
+    to: mpsc::Sender<QueuedSpan>,
+    dropped: IntCounter,
+}
+
+impl fmt::Debug for QueuedSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuedSpan").finish_non_exhaustive()
+    }
+}
+
+impl SpanProcessor for SpanQueue {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if self.to.try_send(QueuedSpan::Ended(Box::new(span))).is_err() {
+            self.dropped.inc();
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    fn tracer(
+        ratio: f64,
+        trusts_clients: bool,
+        queue: usize,
+    ) -> (Arc<Tracer>, mpsc::Receiver<QueuedSpan>, IntCounter) {
+        let dropped = IntCounter::new("dropped", "dropped").unwrap();
+        let resource = Resource::builder_empty().build();
+        let settings = TracerSettings { ratio, trusts_clients, resource, queue, dropped: dropped.clone() };
+        let (tracer, spans) = Tracer::new(settings);
+        (tracer, spans, dropped)
+    }
+
+    fn scope(headers: &[(&'static str, &str)], tracer: Option<&Arc<Tracer>>) -> RequestScope {
+        let pairs = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap()));
+        let received = TraceContext::of_headers(&pairs.collect());
+        RequestScope::new("1".into(), None, received, tracer)
+    }
+
+    fn end(scope: &RequestScope) {
+        scope.end(|| RequestFacts { name: "x".into(), attributes: Vec::new(), error: None });
+    }
+
+    fn ended(spans: &mut mpsc::Receiver<QueuedSpan>) -> Vec<SpanData> {
+        let mut all = Vec::new();
+        while let Ok(QueuedSpan::Ended(span)) = spans.try_recv() {
+            all.push(*span);
+        }
+        all
+    }
+
+    #[test]
+    fn trace_parent_follows_w3c() {
+        for (text, is_valid) in [
+            (PARENT, true),
+            ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-the-future-brings", true),
+            ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.what", false),
+            ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x", false),
+            ("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", false),
+            ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", false),
+            ("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", false),
+            ("00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01", false),
+            ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0", false),
+            ("00-4bf92f3577b34da6a3ce929d0e0e4736_00f067aa0ba902b7-01", false),
+            ("", false),
+        ] {
+            assert_eq!(TraceContext::parse(text, None).is_some(), is_valid, "{text}");
+        }
+        assert!(TraceContext::parse(&format!("cc{}-{}", &PARENT[2..], "x".repeat(300)), None).is_none());
+        assert_eq!(TraceContext::parse(PARENT, None).unwrap().parent(), PARENT);
+    }
+
+    #[test]
+    fn trace_state_follows_w3c() {
+        for (text, is_valid) in [
+            ("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", true),
+            ("a=1, ,b=2", true),
+            ("1a@b=2", true),
+            ("A=1", false),
+            ("a=1=2", false),
+            ("a", false),
+            ("a=", false),
+            ("a=1\u{e9}", false),
+            (" , ", false),
+        ] {
+            assert_eq!(
+                TraceContext::parse(PARENT, Some(text)).unwrap().state().is_some(),
+                is_valid,
+                "{text}"
+            );
+        }
+        let many = vec!["a=1"; 33].join(",");
+        assert!(!is_state(&many) && !is_state(&format!("a={}", "x".repeat(600))));
+    }
+
+    #[test]
+    fn trace_of_two_parents_is_ignored() {
+        assert!(scope(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)], None).trace_context().is_none());
+        let context = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1"), (TRACESTATE, "b=2")], None);
+        assert_eq!(context.trace_context().unwrap().state(), Some("a=1,b=2"));
+    }
+
+    #[test]
+    fn trace_without_exporter_passes_through() {
+        let scope = scope(&[(TRACEPARENT, PARENT)], None);
+        scope.begin_trace(None);
+        let exchange = scope.trace().unwrap().exchange(|| unreachable!());
+        assert_eq!(exchange.context().parent(), PARENT);
+        assert!(!exchange.is_recorded());
+        end(&scope);
+    }
+
+    #[test]
+    fn trace_has_one_span_each() {
+        let (tracer, mut spans, _) = tracer(1.0, false, 16);
+        let scope = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1")], Some(&tracer));
+        scope.begin_trace(None);
+        let mut exchange =
+            scope.trace().unwrap().exchange(|| ExchangeFacts { name: "POST".into(), attributes: Vec::new() });
+        exchange.record_status(503);
+        let sent = exchange.context().clone();
+        drop(exchange);
+        scope.event(SpanEvent::Handover);
+        end(&scope);
+        let [client, server] = ended(&mut spans).try_into().unwrap();
+        assert_eq!(server.parent_span_id.to_string(), "00f067aa0ba902b7");
+        assert!(server.parent_span_is_remote && !client.parent_span_is_remote);
+        assert_eq!(client.parent_span_id, server.span_context.span_id());
+        assert_eq!(client.span_context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(SpanId::from_bytes(sent.span), client.span_context.span_id());
+        assert_eq!(sent.state(), Some("a=1"));
+        assert_eq!(server.events.iter().map(|event| &*event.name).collect::<Vec<_>>(), ["handover"]);
+        assert_eq!(client.status, Status::error(""));
+    }
+
+    #[test]
+    fn message_parent_wins_over_header() {
+        let (tracer, mut spans, _) = tracer(1.0, false, 16);
+        let scope = scope(&[(TRACEPARENT, PARENT)], Some(&tracer));
+        scope.begin_trace(TraceContext::parse(&PARENT.replace("00f0", "11f0"), None));
+        scope.begin_trace(None);
+        end(&scope);
+        let [server] = ended(&mut spans).try_into().unwrap();
+        assert_eq!(server.parent_span_id.to_string(), "11f067aa0ba902b7");
+        assert_eq!(
+            server.links.iter().next().unwrap().span_context.span_id().to_string(),
+            "00f067aa0ba902b7"
+        );
+    }
+
+    #[test]
+    fn sampling_of_client_counts_if_trusted() {
+        for (ratio, trusts, recorded) in [(0.0, false, 0), (0.0, true, 1), (1.0, true, 1), (1.0, false, 1)] {
+            let (tracer, mut spans, _) = tracer(ratio, trusts, 16);
+            let scope = scope(&[(TRACEPARENT, PARENT)], Some(&tracer));
+            end(&scope);
+            assert_eq!(ended(&mut spans).len(), recorded, "{ratio} {trusts}");
+            let context = scope.trace_context().unwrap();
+            assert_eq!(context.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+            assert_eq!(context.is_sampled, recorded == 1);
+            assert_ne!(context.parent(), PARENT, "the gateway is a hop of its own");
+        }
+    }
+
+    #[test]
+    fn spans_beyond_queue_are_counted() {
+        let (tracer, mut spans, dropped) = tracer(1.0, false, 2);
+        (0..5).for_each(|_| end(&scope(&[], Some(&tracer))));
+        assert_eq!((ended(&mut spans).len(), dropped.get()), (2, 3));
+    }
+
+    #[test]
+    fn request_ids_differ() {
+        let ids = [new_request_id(), new_request_id()];
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(ids[0].len(), 26);
+    }
+}
