@@ -19,6 +19,8 @@ mod manifests;
 mod problems;
 #[path = "config/prompts.rs"]
 mod prompts;
+#[path = "config/references.rs"]
+mod references;
 #[path = "config/secrets.rs"]
 mod secrets;
 #[path = "config/settings.rs"]

@@ -5,13 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Uri};
 use jsonwebtoken::jwk::JwkSet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::credentials::AgentAuthKeys;
@@ -26,7 +27,7 @@ use super::pem::{self, CertificatePem, KeyPem, Pem};
 use super::reference::{ReloadableSecret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
-use super::spanned::{Location, Spanned};
+use super::spanned::{Location, Spanned, TEMPLATE, TemplateVisitor};
 use super::{AgentAuth, MethodSettings, PerMethod};
 
 /// Largest file of a card, in bytes.
@@ -622,9 +623,14 @@ fn check_extension(text: &str) -> Result<(), String> {
 }
 
 /// A JSON Schema, or the path of its file.
-#[derive(Deserialize)]
-#[serde(transparent)]
 pub(super) struct InputSchema(Value);
+
+impl<'de> Deserialize<'de> for InputSchema {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // `${file:PATH}` stays: it names the file of the schema.
+        deserializer.deserialize_newtype_struct(TEMPLATE, TemplateVisitor(PhantomData)).map(Self)
+    }
+}
 
 impl JsonSchema for InputSchema {
     fn schema_name() -> Cow<'static, str> {
@@ -651,10 +657,17 @@ impl KeyForm for InputSchema {
 impl Form<Value> for InputSchema {
     fn resolve(self, place: &Location, context: &mut ResolveContext<'_>) -> Option<Value> {
         let schema = match self.0 {
-            Value::String(path) => match schema_file(&path, context) {
-                Ok(schema) => schema,
-                Err(problem) => return context.report_conflict(place, problem),
-            },
+            Value::String(written) => {
+                let reference = written.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
+                let path = match reference {
+                    Some(path) => path.to_owned(),
+                    None => Template::new(written).expand(context, place)?.expose().to_owned(),
+                };
+                match schema_file(&path, context) {
+                    Ok(schema) => schema,
+                    Err(problem) => return context.report_conflict(place, problem),
+                }
+            }
             inline => inline,
         };
         match check_schema(&schema) {
@@ -665,8 +678,7 @@ impl Form<Value> for InputSchema {
 }
 
 fn schema_file(written: &str, context: &ResolveContext<'_>) -> Result<Value, String> {
-    let reference = written.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
-    let path = context.path(reference.unwrap_or(written));
+    let path = context.path(written);
     let text = context.file(&path, MAX_SCHEMA_BYTES)?;
     serde_json::from_str(&text).map_err(|error| format!("{} is not JSON: {error}", path.display()))
 }

@@ -9,8 +9,9 @@ use std::fmt;
 use serde::de::value::{StrDeserializer, StringDeserializer, U64Deserializer};
 use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
+use super::reference::References;
 use super::resolve::{Problem, did_you_mean};
-use super::spanned::{Location, ONE_OR_MANY, WRITTEN};
+use super::spanned::{Location, ONE_OR_MANY, TEMPLATE, WRITTEN};
 use super::yaml::{YamlKey, YamlNode, YamlValue, join};
 
 /// One value of the tree, its path, and the list of problems.
@@ -19,23 +20,47 @@ pub(super) struct ValueDeserializer<'a> {
     node: &'a YamlNode,
     place: Location,
     problems: &'a RefCell<Vec<Problem>>,
+    references: &'a References<'a>,
+    /// True if references stay in the text.
+    is_template: bool,
 }
 
 impl<'a> ValueDeserializer<'a> {
-    pub(super) fn new(node: &'a YamlNode, problems: &'a RefCell<Vec<Problem>>) -> Self {
-        Self { node, place: Location { line: node.line, at: String::new() }, problems }
+    pub(super) fn new(
+        node: &'a YamlNode,
+        problems: &'a RefCell<Vec<Problem>>,
+        references: &'a References<'a>,
+    ) -> Self {
+        let place = Location { line: node.line, at: String::new() };
+        Self { node, place, problems, references, is_template: false }
+    }
+
+    /// Returns this text with its references replaced; `None` if it has none.
+    fn referenced(&self) -> Result<Option<String>, DeError> {
+        let YamlValue::Text(text) = &self.node.value else { return Ok(None) };
+        if self.is_template {
+            return Ok(None);
+        }
+        let replaced = self.references.replace(text, &self.place.at);
+        replaced.map_err(|message| self.report(DeError { message, reported: false }))
+    }
+
+    /// Reports a text of references that is not of the kind.
+    fn expected_of_reference<T>(&self, kind: &str) -> Result<T, DeError> {
+        let message = format!("expected {kind}, but its reference holds something else");
+        Err(self.report(DeError { message, reported: false }))
     }
 
     /// Returns the value of a key. Its location is the line of the key: a section's own first line
     /// is the one below.
     fn child(&self, key: &'a YamlKey, node: &'a YamlNode) -> Self {
         let place = Location { line: key.line, at: join(&self.place.at, &key.name) };
-        Self { node, place, problems: self.problems }
+        Self { node, place, is_template: false, ..self.clone() }
     }
 
     fn item(&self, index: usize, node: &'a YamlNode) -> Self {
         let place = Location { line: node.line, at: format!("{}[{index}]", self.place.at) };
-        Self { node, place, problems: self.problems }
+        Self { node, place, is_template: false, ..self.clone() }
     }
 
     fn report(&self, error: DeError) -> DeError {
@@ -102,6 +127,9 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
     type Error = DeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
+        if let Some(text) = self.referenced()? {
+            return visitor.visit_string(text).map_err(|error| self.report(error));
+        }
         let value = match &self.node.value {
             YamlValue::Null => visitor.visit_unit(),
             YamlValue::Bool(value) => visitor.visit_bool(*value),
@@ -121,6 +149,12 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
+        if let Some(text) = self.referenced()? {
+            return match text.trim().parse() {
+                Ok(value) => visitor.visit_bool(value),
+                Err(_) => self.expected_of_reference("true or false"),
+            };
+        }
         match self.node.value {
             YamlValue::Bool(_) => self.deserialize_any(visitor),
             _ => self.expected("true or false"),
@@ -128,6 +162,12 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
     }
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
+        if let Some(text) = self.referenced()? {
+            return match text.trim().parse() {
+                Ok(value) => visitor.visit_u64(value),
+                Err(_) => self.expected_of_reference("a whole number"),
+            };
+        }
         match self.node.value {
             YamlValue::Whole(_) => self.deserialize_any(visitor),
             _ => self.expected("a whole number"),
@@ -183,6 +223,13 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DeError> {
+        if let Some(text) = self.referenced()? {
+            if variants.contains(&text.as_str()) {
+                let variant: StringDeserializer<DeError> = text.into_deserializer();
+                return visitor.visit_enum(variant).map_err(|error| self.report(error));
+            }
+            return self.expected_of_reference(&format!("one of: {}", variants.join(", ")));
+        }
         let YamlValue::Text(text) = &self.node.value else { return self.expected("a text") };
         if variants.contains(&text.as_str()) {
             let variant: StrDeserializer<'_, DeError> = text.as_str().into_deserializer();
@@ -199,6 +246,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
         visitor: V,
     ) -> Result<V::Value, DeError> {
         match (name, &self.node.value) {
+            (TEMPLATE, _) => visitor.visit_newtype_struct(Self { is_template: true, ..self }),
             (WRITTEN, _) => visitor.visit_seq(SpannedAccess { reader: self, next: 0 }),
             (ONE_OR_MANY, YamlValue::List(_)) => self.deserialize_seq(visitor),
             (ONE_OR_MANY, _) => {

@@ -47,8 +47,10 @@ Generated from the source by `UPDATE=1 cargo test --test config`; not to be edit
 
 Durations are a whole number and `ms`, `s`, `m`, `h` or `d`. Sizes are a whole number, alone (bytes)
 or with `KiB`, `MiB`, `GiB`, `KB`, `MB` or `GB`. Paths begin at the folder of the configuration file.
-Values marked ● accept references: `${env:NAME}` or `${NAME}` is an environment variable,
-`${file:PATH}` the text of a file, `$${` a plain `${`. A PEM value is a path, or the PEM text itself.
+Every value accepts references: `${env:NAME}` is an environment variable, `${file:PATH}` the text of
+a file, `$${env:` a plain `${env:`. Values marked ● are secrets: they follow their files without a
+reload, `${NAME}` is an environment variable there too, and `$${` a plain `${`. A PEM value is a path,
+or the PEM text itself. Top-level keys that begin with `x-` are ignored: they hold YAML anchors.
 
 `[]` stands for the items of a list, `NAME` for names of the operator's choice.
 ";
@@ -62,8 +64,9 @@ const EXAMPLE_HEAD: &str = "\
 # `#` without a space has no default; its value is an example.
 #
 # Durations: 250ms, 30s, 5m, 2h, 30d. Sizes: 1024, 64KiB, 4MiB, 10MB. Paths begin at the folder of
-# this file. Where `●` stands, ${env:NAME} (or ${NAME}) is an environment variable, ${file:PATH} the
-# text of a file, and $${ a plain ${. Between { and } YAML wants quotes around references.
+# this file. In every value ${env:NAME} is an environment variable and ${file:PATH} the text of a
+# file; where `●` stands, ${NAME} is an environment variable too. Between { and } YAML wants quotes
+# around references.
 ";
 
 /// Returns the reference of all keys, as Markdown.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each section is declared once (`section`). One YAML file (JSON is YAML), strict. The values of the file win; where the file has none, the
-//! defaults of [`Settings`] apply. The environment provides the references of the file
-//! (`${env:NAME}`), and seven variables override defaults of keys that the file leaves out
+//! defaults of [`Settings`] apply. The environment and other files provide the references of
+//! the file (`reference`), and seven variables override defaults of keys that the file leaves out
 //! (`tasks`). Paths are relative to the folder of the file.
 //!
 //! Out of scope: applying the settings.
@@ -46,8 +46,10 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
 use self::deserializer::ValueDeserializer;
+use self::reference::References;
 use self::resolve::ResolveContext;
 use self::settings::ConfigKeys;
+use self::yaml::{YamlNode, YamlValue};
 pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
 pub use agent::{
@@ -137,27 +139,35 @@ fn read(
     let text = text(path)?;
     let mut problems = Vec::new();
     let root = match yaml::parse(&text, &mut problems) {
-        Ok(root) => root,
+        Ok(root) => without_extensions(root),
         Err(problem) => {
             problems.push(problem);
             return Err(Problems::new(path, problems));
         }
     };
     let found = RefCell::new(problems);
-    let file = ConfigKeys::deserialize(ValueDeserializer::new(&root, &found));
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut reading = ResolveContext::new(folder, environment, found.into_inner());
+    let mut reading = ResolveContext::new(folder, environment, Vec::new());
+    reading.note_file(path);
+    let references = References::new(reading.inside(folder));
+    let file = ConfigKeys::deserialize(ValueDeserializer::new(&root, &found, &references));
+    for problem in found.into_inner() {
+        reading.report(problem);
+    }
     let settings = file.ok().map(|file| file.resolve(listeners, &mut reading));
-    let problems = reading.into_problems();
+    let files = reading.files();
+    let mut problems = reading.into_problems();
+    references.hide(&mut problems);
     match settings {
-        Some(settings) if problems.is_empty() => Ok(settings),
+        Some(settings) if problems.is_empty() => Ok(Settings { files, ..settings }),
         _ => Err(Problems::new(path, problems)),
     }
 }
 
 /// Returns the JSON Schema (2020-12) of the configuration file, pretty, with a newline at its end.
 pub fn schema() -> String {
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigKeys>();
+    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigKeys>();
+    reference::accept_in(&mut schema);
     format!("{:#}\n", schema.as_value())
 }
 
@@ -165,6 +175,14 @@ pub fn schema() -> String {
 /// end.
 pub fn manifest_schema() -> &'static str {
     manifest::SCHEMA
+}
+
+/// Removes the top-level keys `x-…`: they hold anchors for the other keys.
+fn without_extensions(mut root: YamlNode) -> YamlNode {
+    if let YamlValue::Section(entries) = &mut root.value {
+        entries.retain(|(key, _)| !key.name.starts_with("x-"));
+    }
+    root
 }
 
 fn text(path: &Path) -> Result<String, Problems> {

@@ -1,20 +1,27 @@
 //! References in texts: `${env:NAME}`, `${NAME}` and `${file:PATH}`; `$${` is a plain `${`.
 //!
-//! The form of a key tells if it accepts references. See also `auth::outbound`, which reloads files.
+//! Keys of secrets ([`Template`]) accept all three, and follow their files. In every other value
+//! the reader replaces `${env:NAME}` and `${file:PATH}` before its form is read ([`References`]).
+//! See also `auth::outbound`, which reloads files.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use super::forms::{Form, KeyForm};
-use super::resolve::{self, ResolveContext};
-use super::spanned::Location;
+use super::resolve::{self, Problem, ResolveContext};
+use super::spanned::{Location, TEMPLATE, TemplateVisitor};
 
 /// Largest file that a reference names, in bytes. Header values and keys are small.
 const SECRET_FILE: usize = 64 << 10;
+/// Shortest text of a reference that is hidden in problems of other keys, in bytes.
+const SHORTEST_HIDDEN: usize = 4;
 
 /// A text that is never printed: `Debug` and `Display` write `***`, and there is no way to serialize it.
 #[derive(Clone, PartialEq, Eq)]
@@ -147,9 +154,13 @@ fn file(path: &Path) -> Result<String, String> {
 }
 
 /// A text that may contain references.
-#[derive(Deserialize)]
-#[serde(transparent)]
 pub(super) struct Template(String);
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct(TEMPLATE, TemplateVisitor(PhantomData)).map(Self)
+    }
+}
 
 impl JsonSchema for Template {
     fn schema_name() -> Cow<'static, str> {
@@ -247,6 +258,129 @@ fn expand(text: &str, context: &ResolveContext<'_>) -> Result<Vec<TextPiece>, St
     Ok(pieces)
 }
 
+/// The references in values that are no secrets by their key.
+pub(super) struct References<'a> {
+    context: ResolveContext<'a>,
+    /// The path of each key with references, and its text: no problem may quote that.
+    texts: RefCell<Vec<ReferencedText>>,
+}
+
+struct ReferencedText {
+    at: String,
+    text: String,
+}
+
+impl<'a> References<'a> {
+    pub(super) fn new(context: ResolveContext<'a>) -> Self {
+        Self { context, texts: RefCell::new(Vec::new()) }
+    }
+
+    /// Returns a text with each `${env:NAME}` and `${file:PATH}` replaced; `None` if it has none.
+    pub(super) fn replace(&self, text: &str, at: &str) -> Result<Option<String>, String> {
+        let is_named = |after: &str| after.starts_with("env:") || after.starts_with("file:");
+        if !text.contains("${env:") && !text.contains("${file:") {
+            return Ok(None);
+        }
+        let (mut plain, mut rest, mut found) = (String::with_capacity(text.len()), text, false);
+        while let Some((before, after)) = rest.split_once("${") {
+            if !is_named(after) {
+                plain.push_str(before);
+                plain.push_str("${");
+                rest = after;
+                continue;
+            }
+            if let Some(escaped) = before.strip_suffix('$') {
+                plain.push_str(escaped);
+                plain.push_str("${");
+                rest = after;
+                continue;
+            }
+            let (name, tail) = after
+                .split_once('}')
+                .ok_or_else(|| "a reference has no } at its end ($${ is a plain ${)".to_owned())?;
+            let value = join_pieces(&[look_up(name, &self.context)?])?;
+            plain.push_str(before);
+            plain.push_str(&value);
+            found = true;
+            let texts = &mut self.texts.borrow_mut();
+            texts.push(ReferencedText { at: at.to_owned(), text: value });
+            rest = tail;
+        }
+        plain.push_str(rest);
+        if found {
+            self.texts.borrow_mut().push(ReferencedText { at: at.to_owned(), text: plain.clone() });
+        }
+        Ok(Some(plain))
+    }
+
+    /// Removes the texts that references stood for from the problems.
+    pub(super) fn hide(&self, problems: &mut [Problem]) {
+        let mut texts = self.texts.borrow_mut();
+        // The whole first, then its parts.
+        texts.sort_by_key(|referenced| std::cmp::Reverse(referenced.text.len()));
+        for problem in problems {
+            for ReferencedText { at, text } in texts.iter() {
+                let is_own = problem.at.starts_with(at.as_str());
+                // A short text occurs in the words of other problems by chance.
+                if (is_own || text.len() >= SHORTEST_HIDDEN) && problem.problem.contains(text.as_str()) {
+                    problem.problem = problem.problem.replace(text.as_str(), "***");
+                }
+            }
+        }
+    }
+}
+
+/// Adapts a JSON Schema to references: each value that is no text of any form may be a text with a
+/// reference instead, and the top-level keys `x-…` may hold anything.
+pub(super) fn accept_in(schema: &mut Schema) {
+    let Some(root) = schema.as_object_mut() else { return };
+    accept_below(root);
+    let definition = serde_json::json!({
+        "description": "A text with a reference: `${env:NAME}` is an environment variable, `${file:PATH}` the text \
+            of a file (without one newline at its end).",
+        "type": "string",
+        "pattern": r"\$\{(env|file):[^}]+\}",
+    });
+    if let Some(definitions) = root.get_mut("$defs").and_then(Value::as_object_mut) {
+        definitions.insert("Reference".to_owned(), definition);
+    }
+    root.insert("patternProperties".to_owned(), serde_json::json!({ "^x-": true }));
+}
+
+fn accept_below(schema: &mut Map<String, Value>) {
+    for (keyword, value) in schema.iter_mut() {
+        match (keyword.as_str(), value) {
+            ("properties" | "patternProperties" | "$defs", Value::Object(schemas)) => {
+                schemas.values_mut().for_each(accept_at);
+            }
+            ("items" | "additionalProperties", schema) => accept_at(schema),
+            ("anyOf" | "allOf" | "oneOf", Value::Array(schemas)) => {
+                schemas.iter_mut().for_each(accept_at);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn accept_at(schema: &mut Value) {
+    let Value::Object(keywords) = schema else { return };
+    accept_below(keywords);
+    let is_text = |kind: &str| keywords.get("type").is_some_and(|found| found == kind);
+    let is_bound = ["pattern", "enum", "format", "minLength"].iter().any(|key| keywords.contains_key(*key));
+    if !(["integer", "number", "boolean"].into_iter().any(is_text) || is_text("string") && is_bound) {
+        return;
+    }
+    let mut outer = Map::new();
+    for annotation in ["description", "default", "examples", "title"] {
+        if let Some(value) = keywords.remove(annotation) {
+            outer.insert(annotation.to_owned(), value);
+        }
+    }
+    let own = Value::Object(std::mem::take(keywords));
+    outer.insert("anyOf".to_owned(), serde_json::json!([own, { "$ref": "#/$defs/Reference" }]));
+    *keywords = outer;
+}
+
 /// Returns the text outside the references; `None` if there are none, or a broken one.
 pub(super) fn outside(text: &str) -> Option<String> {
     let (mut plain, mut rest, mut found) = (String::new(), text, false);
@@ -268,7 +402,11 @@ fn look_up(reference: &str, context: &ResolveContext<'_>) -> Result<TextPiece, S
     match reference.split_once(':') {
         None => context.variable(reference).map(TextPiece::Text),
         Some(("env", name)) => context.variable(name).map(TextPiece::Text),
-        Some(("file", path)) => Ok(TextPiece::File(context.path(path))),
+        Some(("file", path)) => {
+            let path = context.path(path);
+            context.note_file(&path);
+            Ok(TextPiece::File(path))
+        }
         Some(_) => {
             Err("an unknown kind of reference (write ${env:NAME} or ${file:PATH}; $${ is a plain ${)"
                 .to_owned())

@@ -2,10 +2,12 @@
 //! the configuration names. Problems have a line and a path, and never quote a value that could be a
 //! secret.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::spanned::{Location, Spanned};
 use super::units::ByteSize;
@@ -24,6 +26,8 @@ pub(super) struct ResolveContext<'a> {
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<OsString>,
     problems: Vec<Problem>,
+    /// The files that were read so far; shared by all contexts of one configuration.
+    files: Rc<RefCell<Vec<PathBuf>>>,
 }
 
 impl<'a> ResolveContext<'a> {
@@ -32,7 +36,7 @@ impl<'a> ResolveContext<'a> {
         environment: &'a dyn Fn(&str) -> Option<OsString>,
         problems: Vec<Problem>,
     ) -> Self {
-        Self { folder, environment, problems }
+        Self { folder, environment, problems, files: Rc::default() }
     }
 
     /// Returns the context for another folder, with problems of its own.
@@ -40,7 +44,21 @@ impl<'a> ResolveContext<'a> {
     where
         'a: 'b,
     {
-        ResolveContext { folder, environment: self.environment, problems: Vec::new() }
+        let files = self.files.clone();
+        ResolveContext { folder, environment: self.environment, problems: Vec::new(), files }
+    }
+
+    /// Adds a file to those that the configuration is read from.
+    pub(super) fn note_file(&self, path: &Path) {
+        let mut files = self.files.borrow_mut();
+        if !files.iter().any(|known| known == path) {
+            files.push(path.to_path_buf());
+        }
+    }
+
+    /// Returns the files that were read so far.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.files.borrow().clone()
     }
 
     pub(super) fn into_problems(self) -> Vec<Problem> {
@@ -123,6 +141,7 @@ impl<'a> ResolveContext<'a> {
 
     /// Returns the text of a file that the configuration names.
     pub(super) fn file(&self, path: &Path, limit: usize) -> Result<String, String> {
+        self.note_file(path);
         text(path, limit)
     }
 }

@@ -38,6 +38,7 @@ use serde_json::{Map, Value, json};
 
 use super::deserializer::ValueDeserializer;
 use super::forms::{Form, KeyForm, Setting, prose};
+use super::reference::References;
 use super::resolve::{EnvOverride, ResolveContext};
 use super::spanned::{Location, Spanned};
 use super::yaml::{self, YamlNode, YamlValue};
@@ -184,8 +185,9 @@ pub(super) fn within_bounds<F: Form<T>, T: PartialOrd>(
 pub(super) fn literal<F: Form<T>, T>(text: &str) -> T {
     let node = literal_node(text);
     let problems = RefCell::new(Vec::new());
-    let form = F::deserialize(ValueDeserializer::new(&node, &problems)).ok();
     let mut context = ResolveContext::new(Path::new(""), &|_| None, Vec::new());
+    let references = References::new(context.inside(Path::new("")));
+    let form = F::deserialize(ValueDeserializer::new(&node, &problems, &references)).ok();
     form.and_then(|form| form.resolve(&Location::default(), &mut context)).expect(text)
 }
 

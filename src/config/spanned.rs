@@ -17,6 +17,9 @@ pub(super) const WRITTEN: &str = "__written";
 /// The name under which a [`OneOrMany`] requests its items from the deserializer.
 pub(super) const ONE_OR_MANY: &str = "__one_or_many";
 
+/// The name under which a text with references of its own requests that they stay in it.
+pub(super) const TEMPLATE: &str = "__template";
+
 /// The line and the path of a key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Location {
@@ -172,6 +175,21 @@ pub(super) fn read_word<'de, D: Deserializer<'de>>(
     words: &'static [&'static str],
 ) -> Result<String, D::Error> {
     deserializer.deserialize_enum("", words, WordVisitor)
+}
+
+/// Reads a value as it is written: a text keeps its references.
+pub(super) struct TemplateVisitor<T>(pub(super) PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TemplateVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a text")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        T::deserialize(deserializer)
+    }
 }
 
 struct WordVisitor;

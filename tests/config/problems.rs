@@ -55,7 +55,7 @@ gateway.yaml:14: agents.Weather.headers.Host: is a header that the gateway write
 gateway.yaml:16: agents.Weather.timeouts.total: expected a duration: a whole number and a unit, such as 250ms, 30s, 5m, 2h or 30d
 gateway.yaml:17: agents.Weather.timeouts.conect: unknown key (did you mean connect?)
 gateway.yaml:22: agents.plain: is written twice (first on line 18)
-gateway.yaml:23: agents.plain.card: references such as ${env:NAME} are not accepted here (write the URL itself)
+gateway.yaml:23: agents.plain.card: environment variable CARD is not set
 gateway.yaml:24: agents.plain.tls.certificate: cannot read missing.crt: No such file or directory (os error 2)
 gateway.yaml:24: agents.plain.tls.key: is missing (the certificate needs its key)
 gateway.yaml:26: calls.budget: 0ms is out of bounds (from 1s to 1h)

@@ -41,6 +41,23 @@ fn duplicate_key_is_found_anywhere() {
 }
 
 #[test]
+fn extension_key_holds_anchors() {
+    let text = "\
+x-limits: &limits
+  total: 10m
+listeners: [{address: 127.0.0.1:8080}]
+agents:
+  one: { card: http://one/, timeouts: *limits }
+  two: { card: http://two/, timeouts: { <<: *limits } }
+";
+    let settings = settings(text);
+    assert!(settings.agents.iter().all(|agent| agent.timeouts.total.as_secs() == 600));
+    // Only at the top: elsewhere such a key has no effect that its writer could expect.
+    let report = report(&format!("{BASE}calls: {{ x-budget: 1s }}\n"));
+    assert!(report.starts_with("gateway.yaml:3: calls.x-budget: unknown key"), "{report}");
+}
+
+#[test]
 fn anchors_and_merges_share_settings() {
     let text = "\
 listeners: [{address: 127.0.0.1:8080}]
