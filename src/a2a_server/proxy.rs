@@ -91,6 +91,11 @@ impl ProxiedRequest<'_> {
         self.client == Dialect::V0_1 && self.dialect() != Dialect::V0_1
     }
 
+    /// Returns the label of the operation.
+    fn label(&self) -> Label {
+        self.operation.map_or(Label::A2a, label)
+    }
+
     /// Returns the webhook URLs of a request.
     fn webhook_urls(&self) -> Result<Vec<String>, A2aError> {
         match self.operation.zip(self.request.params).filter(|_| self.members.pushes) {
@@ -131,8 +136,7 @@ impl A2aServer {
         call: ProxiedRequest<'_>,
     ) -> Result<(), Abort<A2aError>> {
         let ProxiedRequest { scope, operation, request, .. } = call;
-        record.method = operation.map_or(Label::A2a, label);
-        record.version = Some(call.client.version());
+        (record.method, record.version) = (call.label(), Some(call.client.version()));
         self.authorize_call(record, &call)?;
         let _permits = self.acquire_permits(http, record, &call).await?;
         let mut sealed = self.settings.seals_ids.then(|| self.exchange_ids(record, &call));
@@ -140,9 +144,7 @@ impl A2aServer {
         let client = call.names_tasks().then(|| self.ids.client_ids(record.caller.name(), scope.name()));
         let OutgoingRequest { written, task, translation, is_bare, list } =
             call.build(RequestIds { sealed: sealed.as_mut(), client }, webhooks.as_mut())?;
-        if let Some(task) = task.as_ref().filter(|_| record.needs_digests()) {
-            record.task = Some(self.ids.sealer().digest(TokenPurpose::Task, scope.name(), task.as_bytes()));
-        }
+        self.record_task(record, scope, task.as_deref());
         let urls = call.webhook_urls()?;
         if !urls.is_empty() {
             let mut checked = Box::pin(self.webhooks.check_urls(scope.name(), urls));
@@ -184,8 +186,7 @@ impl A2aServer {
             None => {
                 let method = operation.map_or(AgentMethod::Other, agent_method);
                 let request = ForwardRequest { method, task, written, at: None };
-                let upstream = UpstreamRequest { agent, request };
-                self.send_to_agent(http, &call, upstream, &mut pipeline).await
+                self.send_to_agent(http, &call, UpstreamRequest { agent, request }, &mut pipeline).await
             }
         };
         record.agent_took = Some(since.elapsed());
@@ -283,6 +284,13 @@ impl A2aServer {
         let headers = rewriter.headers(response.headers());
         let body = self.before_the_end(http, pin!(response.whole(room))).await??;
         respond_whole(http, FullResponse { status, headers, body }, pipeline).await.map(|()| None)
+    }
+
+    /// Records a digest of the task of a request, for the access log.
+    fn record_task(&self, record: &mut AccessRecord, scope: &AgentScope<'_>, task: Option<&str>) {
+        if let Some(task) = task.filter(|_| record.needs_digests()) {
+            record.task = Some(self.ids.sealer().digest(TokenPurpose::Task, scope.name(), task.as_bytes()));
+        }
     }
 
     /// Returns the sealed ids of the caller at the agent.

@@ -99,7 +99,7 @@ impl Form<Tracing> for TracingKeys {
         if let Err(problem) = web_url(&url) {
             return context.report_conflict(&url_place, problem);
         }
-        let has_path = url.parse::<Uri>().is_ok_and(|uri| uri.path().trim_matches('/') != "");
+        let has_path = url.parse::<Uri>().is_ok_and(|uri| !uri.path().trim_matches('/').is_empty());
         if protocol == OtlpProtocol::Grpc && has_path {
             return context.report_conflict(&url_place, "has a path (gRPC has one of its own: remove it)");
         }

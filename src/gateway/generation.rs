@@ -116,14 +116,7 @@ impl LastingParts {
             settings: SuccessionSettings::new(settings),
             unfollowed: Mutex::default(),
         };
-        let (exporter, tracer) = match &settings.tracing {
-            None => (None, None),
-            Some(tracing) => {
-                let created = SpanExporter::new(tracing, &metrics.spans, &http_client);
-                let (exporter, tracer) = created.map_err(GatewayError::Tracing)?;
-                (Some(Arc::new(exporter)), Some(tracer))
-            }
-        };
+        let ActiveTracing { tracer, exporter } = ActiveTracing::new(settings, &metrics, &http_client)?;
         Ok(Self {
             no_agent: metrics.no_agent(),
             metrics,
@@ -152,6 +145,22 @@ impl LastingParts {
         self.cancelled_calls.set_grace(settings.calls.cancel_grace);
         base.directory.upkeep().set_cards(settings.cards);
         directory.store(base.directory.clone());
+    }
+}
+
+/// The tracer and its exporter, if traces are exported.
+#[derive(Default)]
+struct ActiveTracing {
+    tracer: Option<Arc<Tracer>>,
+    exporter: Option<Arc<SpanExporter>>,
+}
+
+impl ActiveTracing {
+    fn new(settings: &Settings, metrics: &Metrics, client: &HttpClient) -> Result<Self, GatewayError> {
+        let Some(tracing) = &settings.tracing else { return Ok(Self::default()) };
+        let created = SpanExporter::new(tracing, &metrics.spans, client);
+        let (exporter, tracer) = created.map_err(GatewayError::Tracing)?;
+        Ok(Self { tracer: Some(tracer), exporter: Some(Arc::new(exporter)) })
     }
 }
 

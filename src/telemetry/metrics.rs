@@ -21,7 +21,7 @@ pub(crate) use super::balance::{EndpointMetrics, QueueMetrics};
 use super::config::{ConfigMetrics, forget_series};
 use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
 use super::log::dropped_lines;
-use super::process::ProcessMetrics;
+use super::process::{EdgeMetrics, ProcessMetrics};
 pub(crate) use super::process::{ResponseMetrics, SpanMetrics};
 use crate::sync::lock;
 
@@ -105,9 +105,7 @@ pub struct Metrics {
     credentials: CredentialMetrics,
     /// The metrics of addresses that are not called.
     pub(crate) outbound: OutboundMetrics,
-    connections: IntGaugeVec,
-    responses: IntCounterVec,
-    agent_certificates: IntGaugeVec,
+    edge: EdgeMetrics,
     /// The metrics of exported spans.
     pub(crate) spans: SpanMetrics,
     /// The metrics of tasks.
@@ -172,33 +170,7 @@ impl Metrics {
             balance: LoadBalancerMetrics::new(&registry)?,
             credentials: CredentialMetrics::new(&registry)?,
             outbound: OutboundMetrics::new(&registry)?,
-            connections: register(
-                &registry,
-                IntGaugeVec::new(
-                    opts("open_connections", "Connections open now, by listener."),
-                    &["listener"],
-                )?,
-            )?,
-            responses: register(
-                &registry,
-                IntCounterVec::new(
-                    opts(
-                        "http_responses_total",
-                        "Responses to requests, by listener and class of the HTTP status.",
-                    ),
-                    &["listener", "status"],
-                )?,
-            )?,
-            agent_certificates: register(
-                &registry,
-                IntGaugeVec::new(
-                    opts(
-                        "agent_certificate_expiry_timestamp_seconds",
-                        "Expiry of the client certificate for an agent, in seconds since 1970.",
-                    ),
-                    &["agent"],
-                )?,
-            )?,
+            edge: EdgeMetrics::new(&registry)?,
             spans: SpanMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
             tls: TlsMetrics::new(&registry)?,
@@ -244,19 +216,19 @@ impl Metrics {
         ];
         counters.into_iter().for_each(|series| forget_series(series, name));
         let gauges =
-            [&self.open_streams, &self.agent_up, &self.agent_certificates, &balance.up, &balance.queued];
+            [&self.open_streams, &self.agent_up, &self.edge.agent_certificates, &balance.up, &balance.queued];
         gauges.into_iter().for_each(|series| forget_series(series, name));
         [&self.duration, &balance.waits].into_iter().for_each(|series| forget_series(series, name));
     }
 
     /// Returns the gauge of the open connections of a listener.
     pub(crate) fn connections(&self, listener: &str) -> IntGauge {
-        self.connections.with_label_values(&[listener])
+        self.edge.connections.with_label_values(&[listener])
     }
 
     /// Returns the counters of the responses of a listener, resolved.
     pub(crate) fn responses(&self, listener: &str) -> ResponseMetrics {
-        ResponseMetrics::new(&self.responses, listener)
+        ResponseMetrics::new(&self.edge.responses, listener)
     }
 
     /// Counts a request that was rejected before any agent was contacted.
@@ -434,7 +406,7 @@ impl AgentMetrics {
 
     /// Sets the expiry of the client certificate for the agent, in seconds since 1970.
     pub(crate) fn set_certificate_expiry(&self, seconds: i64) {
-        self.all.agent_certificates.with_label_values(&[&self.name]).set(seconds);
+        self.all.edge.agent_certificates.with_label_values(&[&self.name]).set(seconds);
     }
 
     /// Counts an event stream as open until the guard is dropped.

@@ -8,10 +8,34 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike as _;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{Counter, Gauge, IntCounter, IntCounterVec, Registry};
+use prometheus::{Counter, Gauge, IntCounter, IntCounterVec, IntGaugeVec, Registry};
 
 use super::label::SpanOutcome;
 use super::metrics::{opts, register};
+
+/// The metrics of both edges: towards clients, and of the identities towards agents.
+pub(super) struct EdgeMetrics {
+    pub(super) connections: IntGaugeVec,
+    pub(super) responses: IntCounterVec,
+    pub(super) agent_certificates: IntGaugeVec,
+}
+
+impl EdgeMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauges = |name, help, label| register(registry, IntGaugeVec::new(opts(name, help), &[label])?);
+        let responses =
+            opts("http_responses_total", "Responses to requests, by listener and class of the HTTP status.");
+        Ok(Self {
+            connections: gauges("open_connections", "Connections open now, by listener.", "listener")?,
+            responses: register(registry, IntCounterVec::new(responses, &["listener", "status"])?)?,
+            agent_certificates: gauges(
+                "agent_certificate_expiry_timestamp_seconds",
+                "Expiry of the client certificate for an agent, in seconds since 1970.",
+                "agent",
+            )?,
+        })
+    }
+}
 
 /// The classes of HTTP status, by their first digit; 0 is a request without a response.
 const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];

@@ -677,7 +677,10 @@ mod tests {
         ] {
             assert_eq!(TraceContext::parse(text, None).is_some(), is_valid, "{text}");
         }
-        assert!(TraceContext::parse(&format!("cc{}-{}", &PARENT[2..], "x".repeat(300)), None).is_none());
+        assert!(
+            TraceContext::parse(&format!("{}-{}", PARENT.replacen("00", "cc", 1), "x".repeat(300)), None)
+                .is_none()
+        );
         assert_eq!(TraceContext::parse(PARENT, None).unwrap().parent(), PARENT);
     }
 
