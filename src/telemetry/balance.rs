@@ -42,16 +42,29 @@ pub(crate) struct LazyCounter {
     all: IntCounterVec,
     labels: [String; 2],
     counter: OnceLock<IntCounter>,
+    /// Counters that begin at 0 with it, so that their first increase is seen.
+    besides: Vec<IntCounterVec>,
 }
 
 impl LazyCounter {
     fn new(all: &IntCounterVec, labels: [&str; 2]) -> Self {
-        Self { all: all.clone(), labels: labels.map(str::to_owned), counter: OnceLock::new() }
+        let (labels, counter) = (labels.map(str::to_owned), OnceLock::new());
+        Self { all: all.clone(), labels, counter, besides: Vec::new() }
+    }
+
+    fn with(self, besides: &[&IntCounterVec]) -> Self {
+        Self { besides: besides.iter().copied().cloned().collect(), ..self }
     }
 
     /// Counts one more.
     pub(crate) fn inc(&self) {
-        self.counter.get_or_init(|| self.all.with_label_values(&self.labels)).inc();
+        let create = || {
+            for other in &self.besides {
+                other.with_label_values(&self.labels);
+            }
+            self.all.with_label_values(&self.labels)
+        };
+        self.counter.get_or_init(create).inc();
     }
 }
 
@@ -107,7 +120,7 @@ impl AgentMetrics {
         up.set(1);
         EndpointMetrics {
             up,
-            requests: LazyCounter::new(&all.requests, labels),
+            requests: LazyCounter::new(&all.requests, labels).with(&[&all.failures, &all.ejections]),
             failures: LazyCounter::new(&all.failures, labels),
             ejections: LazyCounter::new(&all.ejections, labels),
             probes: LazyCounter::new(&all.probes, labels),

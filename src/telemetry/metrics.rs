@@ -21,8 +21,10 @@ pub(crate) use super::balance::{EndpointMetrics, QueueMetrics};
 use super::config::{ConfigMetrics, forget_series};
 use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
 use super::log::dropped_lines;
-use super::process::{EdgeMetrics, ProcessMetrics};
-pub(crate) use super::process::{ResponseMetrics, SpanMetrics};
+use super::process::EdgeMetrics;
+use super::process::ProcessMetrics;
+pub(crate) use super::process::ResponseMetrics;
+pub(crate) use super::process::SpanMetrics;
 use crate::sync::lock;
 
 /// The agent label of requests that no agent serves, such as `initialize`.

@@ -308,14 +308,14 @@ async fn broken_stream_is_no_endpoint_failure() {
     assert_eq!(endpoints(&gateway).await[0]["up"], false);
 }
 
-/// The failures of each endpoint in the metrics.
+/// The failures of each endpoint in the metrics; the series of an endpoint begins with its first request.
 async fn failures(gateway: &TestGateway) -> Vec<String> {
     let metrics = gateway.metrics().await;
     let of = |endpoint: usize| {
         let name =
             format!("mcp_a2a_gateway_endpoint_failures_total{{agent=\"bard\",endpoint=\"{endpoint}\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
-        line.unwrap_or_else(|| panic!("{metrics}")).to_owned()
+        line.unwrap_or("0").to_owned()
     };
     vec![of(0), of(1)]
 }
