@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::ClientContext;
 use super::questions::question_of;
+use super::run::ActiveCall;
 use super::source::EventSource;
 use crate::a2a::{PathSegmentError, TaskState};
 use crate::access::Authorizer;
@@ -273,24 +274,24 @@ impl TaskLookup {
     pub(crate) fn keep_finished(
         &self,
         source: &EventSource,
-        agent: &str,
-        client: &ClientContext<'_>,
+        call: &ActiveCall<'_>,
     ) -> Option<Arc<TaskEntry>> {
         let EventSource::Own(own) = source else { return None };
         let work = &own.work;
         let task = work.task_id.as_ref()?;
         let has_phase = || !work.phases.is_empty() || self.settings.phase_of(work.skill.as_deref()).is_some();
         let is_of_workflow = self.settings.phases.is_some() && work.context_id.is_some() && has_phase();
-        let is_recorded = self.settings.records_results && !client.caller.is_anonymous();
+        let is_recorded = self.settings.records_results && !call.client.caller.is_anonymous();
         if !is_of_workflow && !is_recorded {
             return None;
         }
         let mut kept = AgentOutput::from_task(work.to_task()?, self.settings.artifact_bytes).ok()?;
         kept.skill.clone_from(&work.skill);
         kept.phases.clone_from(&work.phases);
-        let (agent, now): (Arc<str>, _) = (agent.into(), Timestamp::now());
+        let (agent, now): (Arc<str>, _) = (call.agent.settings.name.as_str().into(), Timestamp::now());
+        let waited = call.since.elapsed();
         let key = EntryKey::Task { agent: agent.clone(), id: task.as_str().into() };
-        let make = || TaskEntry::new(agent, own.local, kept, now);
+        let make = || TaskEntry::new(agent, own.local, kept, now).created_before(waited);
         self.tasks.admit(key, make, now.instant).ok().map(|(entry, _)| entry)
     }
 

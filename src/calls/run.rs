@@ -201,8 +201,7 @@ impl CallEngine {
                 CallStep::Respond(Some(self.encode_result(call, &cancelled_result())))
             }
             WaitOutcome::Settled if source.state() == OutputState::Finished && !call.is_task() => {
-                if let Some(kept) = self.lookup.keep_finished(&source, &call.agent.settings.name, call.client)
-                {
+                if let Some(kept) = self.lookup.keep_finished(&source, call) {
                     Box::pin(self.lookup.issue_handle(&kept, call.client)).await;
                 }
                 let body = self.encode_result(call, &self.result(&source, call));

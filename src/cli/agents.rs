@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::{failed, load_for_stdio, print_error, print_line};
+use super::{counted, failed, load_for_stdio, print_error, print_line};
 use crate::a2a::AgentCard;
 use crate::agents::{Agent, DeclaredExtension, Directory};
 use crate::gateway::tools_of;
@@ -257,5 +257,6 @@ fn print_summary(rows: &[AgentRow], directory: &Directory) {
     let troubled = rows.iter().filter(|row| !row.problems.is_empty()).count();
     let tools: usize = rows.iter().map(|row| row.tools.len()).sum();
     let (agents, good) = (rows.len(), rows.len().saturating_sub(troubled));
-    print_line(&format!("\n{good} of {agents} agents without problems, {tools} tools"));
+    let (agents, tools) = (counted(agents, "agent"), counted(tools, "tool"));
+    print_line(&format!("\n{good} of {agents} without problems, {tools}"));
 }

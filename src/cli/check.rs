@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{done, print_error, print_line};
+use super::{counted, done, print_error, print_line};
 use crate::a2a::translate::Operation;
 use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::task_tools::TaskTool;
@@ -97,7 +97,7 @@ pub(super) fn run(
     warnings.iter().for_each(|warning| print_error(&format!("{file}: warning: {warning}")));
     problems.iter().for_each(|problem| print_error(&format!("{file}: {problem}")));
     match problems.is_empty() {
-        true => done(&format!("{file}: no problems, {} agents", settings.agents.len())),
+        true => done(&format!("{file}: no problems, {}", counted(settings.agents.len(), "agent"))),
         false => ExitCode::FAILURE,
     }
 }

@@ -257,7 +257,7 @@ impl McpClient {
     /// Creates the client of an endpoint. `headers` go with every request.
     fn new(url: &str, headers: HeaderMap) -> Result<Self, ClientError> {
         let unusable = |problem: &str| ClientError::Request(format!("{url}: {problem}"));
-        let uri: Uri = url.parse().map_err(|_| unusable("is not a URL"))?;
+        let uri: Uri = url.parse().map_err(|_| unusable("is not a URL (write http:// or https://)"))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let mut settings = TargetSettings::new(uri, AddressPolicy::Trusted);
         if settings.uri.scheme_str() == Some("https") {

@@ -30,7 +30,8 @@ pub(super) fn run_agent(port: Option<u16>) -> ExitCode {
     };
     print_line(&format!("A2A agent      {}", agent.card));
     print_line("\nIn another terminal, a gateway in front of it:\n");
-    print_line(&format!("{} serve --config examples/weather.yaml", program()));
+    print_line(&format!("{} init {}", program(), agent.card));
+    print_line(&format!("{} serve", program()));
     print_line("\nCtrl-C ends the agent.");
     if agent.thread.join().is_err() {
         return failed("the demo agent ended");

@@ -105,7 +105,7 @@ struct ProbeAnswer {
 }
 
 async fn ask(url: &str) -> Result<ProbeAnswer, String> {
-    let uri: Uri = url.parse().map_err(|_| "is not a URL".to_owned())?;
+    let uri: Uri = url.parse().map_err(|_| "is not a URL (write http:// or https://)".to_owned())?;
     let path = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
     let mut settings = TargetSettings::new(uri, AddressPolicy::Trusted);
     if settings.uri.scheme_str() == Some("https") {

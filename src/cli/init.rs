@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{failed, print_bytes, print_error, program};
+use super::{counted, failed, print_bytes, print_error, program};
 use crate::a2a::{AgentCard, SchemeKind, SecurityScheme};
 use crate::agents::{Directory, ResolvedAgent};
 use crate::config::{Agent, Settings};
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &InitArguments) -> ExitCode {
         return failed(&format!("{}: {error}", arguments.output.display()));
     }
     let (file, program) = (arguments.output.display(), program());
-    print_error(&format!("{file}: {} agents. Next:", agents.len()));
+    print_error(&format!("{file}: {}. Next:", counted(agents.len(), "agent")));
     print_error(&format!("  {program} check --config {file}\n  {program} serve --config {file}"));
     ExitCode::SUCCESS
 }

@@ -223,9 +223,13 @@ fn run_command(command: Command) -> ExitCode {
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
         Command::Init(arguments) => init::run(&arguments),
         Command::Serve { config, upgrade } => with_config(&config, |path| serve(path, upgrade)),
-        Command::Stdio(StdioSource { config, agents }) if agents.is_empty() => {
-            with_config(&config, |path| serve_stdio(Some(path), &agents))
-        }
+        Command::Stdio(StdioSource { config, agents }) if agents.is_empty() => match config.locate() {
+            Ok(path) => serve_stdio(Some(&path), &agents),
+            Err(code) => {
+                print_error("or name agents in place of a configuration: stdio --agent URL");
+                code
+            }
+        },
         Command::Stdio(StdioSource { agents, .. }) => serve_stdio(None, &agents),
         Command::Check { config, stdio, json, question } => {
             let load = if stdio { config::load_for_stdio } else { config::load };
@@ -250,6 +254,11 @@ fn with_config(config: &ConfigArgument, command: impl FnOnce(&Path) -> ExitCode)
         Ok(path) => command(&path),
         Err(code) => code,
     }
+}
+
+/// Returns a number with its noun, in the plural unless it is one.
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The name of the binary in completions and in the manual.

@@ -9,7 +9,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -51,6 +51,15 @@ impl TaskEntry {
             is_stopping: AtomicBool::new(false),
             stops: AtomicU64::new(0),
         }
+    }
+
+    /// Returns the entry of a task that began this long before the entry was made.
+    #[must_use]
+    pub fn created_before(self, age: Duration) -> Self {
+        let created = &mut lock(&self.inside).created;
+        created.instant = created.instant.checked_sub(age).unwrap_or(created.instant);
+        created.unix_ms = created.unix_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        self
     }
 
     /// Returns the configured name of the agent.

@@ -37,9 +37,9 @@ class Way:
 
     def take(self):
         config = ["--config", self.file]
-        self.step("init", ["init", self.url, "--output", self.file], "1 agents")
-        self.step("check", ["check", *config], "no problems, 1 agents")
-        rows = self.step("agents", ["agents", *config], "1 of 1 agents without problems")
+        self.step("init", ["init", self.url, "--output", self.file], "1 agent")
+        self.step("check", ["check", *config], "no problems, 1 agent")
+        rows = self.step("agents", ["agents", *config], "1 of 1 agent without problems")
         if any(line.startswith("FAILED ") for line in self.lines):
             return self.cell()
         tool = next(word.strip(",") for word in rows.split() if word.strip(",").endswith(f"_{SKILL}"))

@@ -34,7 +34,7 @@ async fn configuration_is_searched_in_order() {
         (&["check", "--config", "gateway.yaml"], &[other], "gateway.yaml", false),
     ] {
         let ended = run(&folder, arguments, environment).await;
-        assert_eq!(ended.out, format!("{file}: no problems, 1 agents\n"), "{ended:?}");
+        assert_eq!(ended.out, format!("{file}: no problems, 1 agent\n"), "{ended:?}");
         assert_eq!(ended.err.contains(&format!("configuration: {file}")), is_told, "{ended:?}");
     }
     let missing = run(&folder, &["check"], &[("MCP_A2A_GATEWAY_CONFIG", "gone.yaml")]).await;

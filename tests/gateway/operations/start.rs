@@ -106,7 +106,7 @@ async fn demo_prints_working_lines() {
 async fn weather_example_reaches_demo_agent() {
     let agent_port = free_port().to_string();
     let agent = demo_with(&["--agent-only", "--agent-port", &agent_port]).await;
-    assert!(agent.printed.contains("examples/weather.yaml"), "{}", agent.printed);
+    assert!(agent.printed.contains(" init http://127.0.0.1:"), "{}", agent.printed);
     let example = include_str!("../../../examples/weather.yaml");
     let gateway = TestGateway::start(|ports| {
         let (main, admin) = (ports.main.to_string(), ports.admin.to_string());
