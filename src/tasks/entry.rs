@@ -56,10 +56,14 @@ impl TaskEntry {
     /// Returns the entry of a task that began this long before the entry was made.
     #[must_use]
     pub fn created_before(self, age: Duration) -> Self {
+        self.begin_earlier(age);
+        self
+    }
+
+    fn begin_earlier(&self, age: Duration) {
         let created = &mut lock(&self.inside).created;
         created.instant = created.instant.checked_sub(age).unwrap_or(created.instant);
         created.unix_ms = created.unix_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-        self
     }
 
     /// Returns the configured name of the agent.
