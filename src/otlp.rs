@@ -77,7 +77,7 @@ struct GrpcAddress {
 }
 
 impl SpanExporter {
-    /// Creates the exporter, and the tracer whose spans it sends.
+    /// Creates the exporter, and the tracer of the spans that it sends.
     ///
     /// # Errors
     ///

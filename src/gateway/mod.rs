@@ -189,7 +189,7 @@ impl Gateway {
         self.handle_in_process(http, Caller::local(), None).await;
     }
 
-    /// Answers a message of the page of operators, whose caller presents credentials of its own.
+    /// Answers a message of the page of operators. Its caller presents credentials of its own.
     /// The requirements are those of a listener, by its place in the settings.
     pub(crate) async fn handle_relayed(&self, http: &mut LocalConnection, listener: usize) {
         self.handle_in_process(http, Caller::anonymous(), Some(listener)).await;

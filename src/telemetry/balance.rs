@@ -37,7 +37,7 @@ pub(crate) struct EndpointMetrics {
     pub(crate) probes: LazyCounter,
 }
 
-/// A counter whose series is created when it is first counted.
+/// A counter with a series that begins with its first count.
 pub(crate) struct LazyCounter {
     all: IntCounterVec,
     labels: [String; 2],
