@@ -1,4 +1,4 @@
-//! `health`: asks a running gateway for one of its probes. For health checks of containers, whose
+//! `health`: asks a running gateway for one of its probes. For health checks of containers: their
 //! images have no other HTTP client.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

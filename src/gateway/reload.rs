@@ -2,8 +2,8 @@
 //!
 //! A generation is built completely before it is used, and used from one request to the next as a
 //! whole: a request, a call or a stream keeps the generation in which it began. Tasks, sessions,
-//! memory, connections, quotas in use and the agents whose settings are the same outlive it. What
-//! is bound to the process (addresses, folders, threads) stays as it is and is named.
+//! memory, connections, quotas in use and agents with the same settings outlive it. Keys that are
+//! bound to the process (addresses, folders, threads) keep their values and are named.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::tasks::Timestamp;
 use crate::telemetry::label::ConfigReload;
 use crate::telemetry::log;
 
-/// Longest wait for the card of an agent whose card has another location: calls of it would fail
+/// Longest wait for the card of an agent after its location has changed: calls of it would fail
 /// meanwhile.
 const CARD_TIMEOUT: Duration = Duration::from_secs(2);
 
