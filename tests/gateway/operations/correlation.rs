@@ -59,6 +59,12 @@ async fn raw(mut stream: impl AsyncRead + AsyncWrite + Unpin, first: &[u8], path
     String::from_utf8(response).unwrap()
 }
 
+/// Requests this path, and waits until the gateway closed the connection: only then is the request
+/// logged, a moment after its response.
+async fn ended(gateway: &TestGateway, path: &str) {
+    assert!(raw(connect(gateway).await, b"", path).await.starts_with("HTTP/1.1 404"));
+}
+
 /// The connections that were refused for their header; the probes of readiness send none.
 async fn refused(gateway: &TestGateway) -> u64 {
     let page = gateway.metrics().await;
@@ -255,7 +261,7 @@ async fn log_level_changes_on_signal() {
     let scene = Scene::new().await;
     scene.gateway.signal("USR2");
     scene.gateway.wait_for_output("changed log level on a signal filter=\"warn\"").await;
-    scene.gateway.client().at("/mcp/quiet").get(&[]).await;
+    ended(&scene.gateway, "/mcp/quiet").await;
     scene.gateway.signal("USR1");
     scene.gateway.wait_for_output("changed log level on a signal filter=\"info\"").await;
     scene.gateway.client().at("/mcp/loud").get(&[]).await;
@@ -280,7 +286,7 @@ async fn log_level_changes_on_request() {
     assert_eq!(put("info,access=loud", TOKEN).await.status, 400);
     let set = put("warn,access=off", TOKEN).await;
     assert_eq!((set.status, set.json().await), (200, json!({ "level": "warn,access=off" })));
-    gateway.client().at("/mcp/quiet").get(&[]).await;
+    ended(&gateway, "/mcp/quiet").await;
     assert_eq!(put("", TOKEN).await.json().await, json!({ "level": "info" }));
     gateway.client().at("/mcp/loud").get(&[]).await;
     gateway.wait_for_output("/mcp/loud").await;
