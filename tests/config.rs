@@ -3,6 +3,8 @@
 // Always true here. Clippy takes it as a sign that functions beside the tests are tests as well.
 #![cfg(test)]
 
+#[path = "config/agent_defaults.rs"]
+mod agent_defaults;
 #[path = "config/auth_problems.rs"]
 mod auth_problems;
 #[path = "config/credentials.rs"]

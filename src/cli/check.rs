@@ -3,6 +3,7 @@
 //!
 //! See also `config` for reading, and `auth` for the rules.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +23,9 @@ use crate::tasks::data_dir;
 use crate::telemetry::log::{EscapeStyle, visible};
 use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 
+/// Most agents that a line names.
+const MAX_NAMED_AGENTS: usize = 8;
+
 /// Findings beyond the text of the file.
 #[derive(Default)]
 pub(super) struct CheckFindings {
@@ -31,6 +35,8 @@ pub(super) struct CheckFindings {
     pub(super) warnings: Vec<Problem>,
     /// The gateway's client certificates for agents.
     pub(super) certificates: Vec<ClientCertificate>,
+    /// The agents that take a default of `agent_defaults` over, by the path of the key.
+    defaults: BTreeMap<String, Vec<String>>,
 }
 
 /// A client certificate of the gateway, and its place in the configuration.
@@ -89,8 +95,16 @@ pub(super) fn run(
     if as_json {
         return told_in_json(&findings);
     }
-    let CheckFindings { problems, warnings, certificates, .. } = findings;
+    let CheckFindings { problems, warnings, certificates, defaults, .. } = findings;
     let file = path.display();
+    for (key, agents) in &defaults {
+        let agents = match agents.len() {
+            0 => "no agent".to_owned(),
+            1..=MAX_NAMED_AGENTS => agents.join(", "),
+            number => counted(number, "agent"),
+        };
+        print_line(&format!("{file}: {key} applies to {agents}"));
+    }
     for certificate in &certificates {
         print_line(&visible(&format!("{file}: {}", certificate.line()), EscapeStyle::Text));
     }
@@ -103,7 +117,7 @@ pub(super) fn run(
 }
 
 fn told_in_json(findings: &CheckFindings) -> ExitCode {
-    let CheckFindings { problems, warnings, certificates, .. } = findings;
+    let CheckFindings { problems, warnings, certificates, defaults, .. } = findings;
     let written = |all: &[Problem]| -> Vec<Value> {
         let each = all.iter().map(|one| json!({ "line": one.line, "at": one.at, "problem": one.problem }));
         each.collect()
@@ -112,7 +126,7 @@ fn told_in_json(findings: &CheckFindings) -> ExitCode {
     let certificates: Vec<Value> = certificates.iter().map(ClientCertificate::json).collect();
     let report = json!({
         "ok": is_good, "problems": written(problems), "warnings": written(warnings),
-        "certificates": certificates,
+        "certificates": certificates, "agentDefaults": defaults,
     });
     print_line(&visible(&report.to_string(), EscapeStyle::Json));
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -146,6 +160,7 @@ fn judged(settings: &Settings, now: SystemTime) -> CheckFindings {
 
 fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
     let mut findings = judged(settings, now);
+    findings.defaults.clone_from(&settings.agent_defaults.uses);
     // Everything that is built from the settings at the start; nothing is started or written.
     tls::install_provider();
     let mut trial = settings.clone();

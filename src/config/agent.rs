@@ -6,15 +6,15 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, HeaderValue};
 use jsonwebtoken::jwk::JwkSet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::agent_defaults::AgentDefaultSource;
 use super::credentials::AgentAuthKeys;
 use super::credentials::{is_forbidden, is_reserved};
 use super::endpoints::{AgentTimeouts, Breaker, Health, LoadBalancing, Queue};
@@ -37,7 +37,7 @@ const MAX_SCHEMA_BYTES: usize = 1 << 20;
 /// Most memory that one pattern of a schema may take when compiled, in bytes.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
 /// Longest name of an agent.
-const MAX_NAME_BYTES: usize = 32;
+pub(super) const MAX_NAME_BYTES: usize = 32;
 /// Most names in `forward_headers`.
 const MAX_FORWARDED_NAMES: usize = 32;
 
@@ -462,22 +462,55 @@ impl CardSignatureKeys {
 }
 
 impl AgentKeys {
-    pub(super) fn resolve(mut self, name: String, context: &mut ResolveContext<'_>) -> Option<Agent> {
+    pub(super) fn resolve(
+        mut self,
+        name: String,
+        defaults: Option<&mut AgentDefaultSource>,
+        context: &mut ResolveContext<'_>,
+    ) -> Option<Agent> {
         let described = match std::mem::take(&mut self.manifest).take() {
             // Without its manifest the agent cannot be checked any further.
             Some((place, file)) => Some(manifest::load(context.path(&file), &place, context)?),
             None => None,
         };
-        self.with(name, described, context)
+        self.with(name, described, defaults, context)
     }
 
-    /// Returns the agent, with the values of its manifest for keys that are absent.
+    /// Returns the agent, with the values of its manifest, and else the defaults of all agents, for
+    /// keys that are absent.
     pub(super) fn with(
         mut self,
         name: String,
         described: Option<ManifestAgent>,
+        defaults: Option<&mut AgentDefaultSource>,
         context: &mut ResolveContext<'_>,
     ) -> Option<Agent> {
+        if let Some(defaults) = defaults {
+            defaults.complete(&mut self, &name, described.as_ref());
+        }
+        let before = context.problem_count();
+        let (card, section) = (std::mem::take(&mut self.card), self.section.clone());
+        let agent = self.settings(name, described, context);
+        context.name_agent(before, &agent.name);
+        let is_described = agent.manifest.is_some();
+        if is_described && card.place().is_none() {
+            return Some(agent);
+        }
+        let hint = "write the URL of the agent's card";
+        let (place, written) = context.required(card, &section, "card", hint)?;
+        match self::card(&written, context) {
+            Ok(card) => Some(Agent { card, ..agent }),
+            Err(problem) => context.report_conflict(&place, problem),
+        }
+    }
+
+    /// Returns the settings of the agent; its card is that of its manifest.
+    pub(super) fn settings(
+        mut self,
+        name: String,
+        described: Option<ManifestAgent>,
+        context: &mut ResolveContext<'_>,
+    ) -> Agent {
         let balance = LoadBalancing::read(&mut self, context);
         let tools = self.tools(context);
         if let Some(place) = self.tool_name.place().filter(|_| tools == ToolGranularity::Skill) {
@@ -518,21 +551,12 @@ impl AgentKeys {
             task: self.task(context),
             ..Agent::new(name, "")
         };
-        let only_described = described.is_some() && self.card.place().is_none();
         if let Some(described) = described {
             agent.card = described.card.clone();
             described.complete(&mut agent);
         }
         balance.complete(&mut agent, context);
-        if only_described {
-            return Some(agent);
-        }
-        let hint = "write the URL of the agent's card";
-        let (place, written) = context.required(self.card, &self.section, "card", hint)?;
-        match card(&written, context) {
-            Ok(card) => Some(Agent { card, ..agent }),
-            Err(problem) => context.report_conflict(&place, problem),
-        }
+        agent
     }
 }
 
@@ -555,40 +579,6 @@ checked_text!(ToolName as "text", |name: &str| {
 });
 
 checked_text!(HostText as "host", check_host);
-
-/// Returns the agents at these URLs, of the agents or of their cards, each under a name of its own:
-/// the last segment of the path, else the first label of the host, else `agent`.
-///
-/// # Errors
-///
-/// The first URL that is not usable, with the reason.
-pub(crate) fn agents_at(urls: &[String]) -> Result<Vec<Agent>, String> {
-    let mut agents: Vec<Agent> = Vec::new();
-    for url in urls {
-        let uri = web_url(url).map_err(|problem| format!("{url}: {problem}"))?;
-        let base = manifest::name(&name_in_url(&uri));
-        let base = if base.is_empty() { "agent".to_owned() } else { base };
-        let is_free = |name: &String| agents.iter().all(|agent| agent.name != *name);
-        let numbered = (2..).map(|number| {
-            let end = format!("-{number}");
-            base.chars().take(MAX_NAME_BYTES - end.len()).chain(end.chars()).collect()
-        });
-        let name = std::iter::once(base.clone()).chain(numbered).find(is_free).unwrap_or_default();
-        agents.push(Agent::new(name, url));
-    }
-    Ok(agents)
-}
-
-/// Returns the part of the URL that names the agent; empty if there is none.
-fn name_in_url(url: &Uri) -> String {
-    let path = url.path().split("/.well-known/").next().unwrap_or_default();
-    let path = path.strip_suffix(".json").unwrap_or(path);
-    let segment = path.rsplit('/').find(|segment| !segment.is_empty());
-    let host = url.host().unwrap_or_default();
-    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
-    let label = host.split_once('.').filter(|_| !is_address).map(|(label, _)| label);
-    segment.or(label).unwrap_or_default().to_owned()
-}
 
 /// Reads the location of a card: a URL, or a file that contains JSON.
 pub(super) fn card(written: &str, context: &ResolveContext<'_>) -> Result<CardSource, String> {
@@ -623,6 +613,7 @@ fn check_extension(text: &str) -> Result<(), String> {
 }
 
 /// A JSON Schema, or the path of its file.
+#[derive(Clone)]
 pub(super) struct InputSchema(Value);
 
 impl<'de> Deserialize<'de> for InputSchema {

@@ -23,6 +23,14 @@ pub(super) trait KeyForm: DeserializeOwned + JsonSchema {
 
     /// Adds the keys below a key of this form to the key reference.
     fn add_rows(_path: &str, _rows: &mut Vec<KeyRow>) {}
+
+    /// Takes over the keys of `defaults` that this section lacks. Other values stay as they are.
+    fn complete(&mut self, _defaults: Self) {}
+
+    /// Adds the locations of the keys of a section that are written; of another value its own.
+    fn add_places(&self, own: &Location, places: &mut Vec<Location>) {
+        places.push(own.clone());
+    }
 }
 
 /// A form of which values become settings of type `T`.
@@ -265,7 +273,7 @@ impl<T, F: Form<T>> Form<Option<T>> for F {
 /// Declares a text that `$parse` converts to a setting or refuses.
 macro_rules! text_form {
     ($name:ident as $words:literal, $type:ty, $parse:expr) => {
-        #[derive(serde::Deserialize)]
+        #[derive(Clone, serde::Deserialize)]
         #[serde(transparent)]
         pub(in crate::config) struct $name(String);
 

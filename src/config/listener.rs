@@ -578,7 +578,7 @@ fn pems<F: Form<Pem>>(
 }
 
 /// `none`, `any` or `all`, or one of the last two with the mechanisms that are meant.
-#[derive(Deserialize, Default)]
+#[derive(Clone, Deserialize, Default)]
 #[serde(from = "RequireForm")]
 pub(super) struct RequireText {
     rule: RequireRule,

@@ -13,6 +13,7 @@
 //! Out of scope: applying the settings.
 
 pub mod agent;
+mod agent_defaults;
 pub mod auth;
 pub mod calls;
 pub(crate) mod certificate;
@@ -52,10 +53,11 @@ use self::settings::ConfigKeys;
 use self::yaml::{YamlNode, YamlValue};
 pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
+pub(crate) use agent::Manifest;
 pub use agent::{
     Agent, AgentTls, CardSignature, CardSource, Protocol, SkillOverride, TaskMode, ToolGranularity,
 };
-pub(crate) use agent::{Manifest, agents_at};
+pub use agent_defaults::AgentDefaults;
 pub use auth::Rule;
 pub use auth::{
     ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, TokenIssuer,
@@ -69,7 +71,7 @@ pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
 pub(crate) use credentials::{FRAMING, is_forbidden};
 pub use documentation::{example, key_reference};
 pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
-pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
+pub(crate) use host::{Host, agents_at, effective_port, is_loopback_host, origin_of};
 pub use http_resources::{ArtifactFiles, HttpResource};
 pub use listener::{
     AddressHeader, Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule,

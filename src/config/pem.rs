@@ -79,7 +79,7 @@ impl Pem {
 /// A PEM text with certain content, or the path of a file that holds one.
 macro_rules! pem_form {
     ($($name:ident: $kind:expr),+) => {$(
-        #[derive(Deserialize)]
+        #[derive(Clone, Deserialize)]
         #[serde(transparent)]
         pub(super) struct $name(Template);
 

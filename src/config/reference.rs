@@ -154,6 +154,7 @@ fn file(path: &Path) -> Result<String, String> {
 }
 
 /// A text that may contain references.
+#[derive(Clone)]
 pub(super) struct Template(String);
 
 impl<'de> Deserialize<'de> for Template {

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::agent_defaults::is_agent_default;
 use super::spanned::{Location, Spanned};
 use super::units::ByteSize;
 
@@ -68,6 +69,26 @@ impl<'a> ResolveContext<'a> {
     pub(super) fn problem(&mut self, place: &Location, problem: impl Into<String>) {
         let at = place.at.clone();
         self.problems.push(Problem { line: Some(place.line), at, problem: problem.into() });
+    }
+
+    /// Returns the number of problems so far.
+    pub(super) fn problem_count(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// Returns true if there is a problem at such a path.
+    pub(super) fn has_problem(&self, is_meant: impl Fn(&str) -> bool) -> bool {
+        self.problems.iter().any(|problem| is_meant(&problem.at))
+    }
+
+    /// Names the agent in the problems from the one at `first` on that are at a default of all
+    /// agents.
+    pub(super) fn name_agent(&mut self, first: usize, agent: &str) {
+        for Problem { at, problem, .. } in self.problems.iter_mut().skip(first) {
+            if is_agent_default(at) {
+                problem.push_str(&format!(" (for agents.{agent})"));
+            }
+        }
     }
 
     pub(super) fn report(&mut self, problem: Problem) {

@@ -80,6 +80,25 @@ impl<K: SectionKeys> Spanned<K> {
     }
 }
 
+impl<F: KeyForm> Spanned<F> {
+    /// Takes `default` over if the value is absent; a section takes over the keys that it lacks.
+    pub(super) fn complete(&mut self, default: Self) {
+        if self.place().is_none() {
+            *self = default;
+        } else if let (Some(value), Some(default)) = (self.get_mut(), default.value()) {
+            value.complete(default);
+        }
+    }
+
+    /// Adds the location of the value, or those of the keys of a section.
+    pub(super) fn add_places(&self, places: &mut Vec<Location>) {
+        match (self.place(), self.get()) {
+            (Some(place), Some(value)) => value.add_places(place, places),
+            (place, _) => places.extend(place.cloned()),
+        }
+    }
+}
+
 impl<F> Spanned<F> {
     /// Returns the setting and its location; `None` if the key is absent or wrong.
     pub(super) fn resolve<T>(self, context: &mut ResolveContext<'_>) -> Option<(Location, T)>
@@ -389,7 +408,7 @@ macro_rules! section {
         )*
     ) => {
         $(#[doc = $about])+
-        #[derive(Default, serde::Deserialize)]
+        #[derive(Default, Clone, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub(in crate::config) struct $name {
             /// The location of the section.
@@ -425,6 +444,14 @@ macro_rules! section {
             fn add_rows(path: &str, rows: &mut Vec<$crate::config::section::KeyRow>) {
                 let mut specs = <Self as $crate::config::section::SectionKeys>::specs().into_iter();
                 $($crate::config::section::add_row::<$form>(path, specs.next(), rows);)*
+            }
+
+            fn complete(&mut self, defaults: Self) {
+                $(self.$key.complete(defaults.$key);)*
+            }
+
+            fn add_places(&self, _: &$crate::config::spanned::Location, places: &mut Vec<$crate::config::spanned::Location>) {
+                $(self.$key.add_places(places);)*
             }
         }
 

@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::ListenerRule;
 use super::agent::{Agent, AgentKeys, name_problem};
+use super::agent_defaults::{AgentDefaultKeys, AgentDefaultSource, AgentDefaults};
 use super::auth::{Auth, AuthKeys, Mechanism};
 use super::auth::{Rule, RuleKeys, rules};
 use super::calls::Calls;
@@ -60,6 +61,12 @@ section! {
             "minProperties": 1,
             "propertyNames": { "pattern": "^[a-z0-9][a-z0-9_-]{0,31}$" }
         }],
+        /// Settings of all agents that do not state them, of manifests too: the keys of
+        /// `agents.NAME` without those that are for one agent (`card`, `manifest`, `endpoints`,
+        /// `tool_name`, `description`, `skills`, `headers`, `auth`, `forward_headers`,
+        /// `allow_hosts`, the certificate and the name in `tls`) or have a key for all (`signature`,
+        /// `proxy`).
+        agent_defaults: AgentDefaultKeys [example { timeouts: { total: 10m }, task: never }],
         /// The path of a folder in which every `*.json` is the ARDF manifest (`subagent@v0.1`) of
         /// one more agent, named by its `id`: in lower case, other characters as `-`, cut to 32.
         manifests: String [example subagents],
@@ -130,6 +137,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The agents, sorted by name; names are unique.
     pub agents: Vec<Agent>,
+    /// Settings of all agents that do not state them.
+    pub agent_defaults: AgentDefaults,
     /// Hosts and networks to which cards may send the gateway.
     pub outbound: Outbound,
     /// MCP settings of the gateway.
@@ -185,6 +194,7 @@ impl Settings {
             auth: Auth::default(),
             rules: Vec::new(),
             agents,
+            agent_defaults: AgentDefaults::default(),
             outbound: Outbound::default(),
             mcp: Mcp::default(),
             resources: Resources::default(),
@@ -224,7 +234,8 @@ impl ConfigKeys {
         let signature = self.cards.get_mut().map(|cards| std::mem::take(&mut cards.signature));
         let signature = signature.and_then(Spanned::open).and_then(|keys| keys.resolve(context));
         let cards = self.cards(context);
-        let mut agents = self.resolve_agents(context);
+        let mut defaults = AgentDefaultKeys::resolve(std::mem::take(&mut self.agent_defaults), context);
+        let mut agents = self.resolve_agents(defaults.as_mut(), context);
         agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
         check_forwarded_keys(&self.section, &auth, &agents, context);
         let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
@@ -245,6 +256,7 @@ impl ConfigKeys {
             seal_keys,
             auth,
             rules,
+            agent_defaults: defaults.map(AgentDefaultSource::finish).unwrap_or_default(),
             outbound: self.outbound(context),
             mcp: self.mcp(context),
             resources: self.resources(context),
@@ -323,7 +335,11 @@ impl ConfigKeys {
         Some(health)
     }
 
-    fn resolve_agents(&mut self, context: &mut ResolveContext<'_>) -> Vec<Agent> {
+    fn resolve_agents(
+        &mut self,
+        mut defaults: Option<&mut AgentDefaultSource>,
+        context: &mut ResolveContext<'_>,
+    ) -> Vec<Agent> {
         let hint = "write `agents:`, below it a name, and below that `card: URL`";
         let (written, manifests) = (std::mem::take(&mut self.agents), std::mem::take(&mut self.manifests));
         let may_be_absent = manifests.place().is_some();
@@ -331,7 +347,9 @@ impl ConfigKeys {
             true => written.take(),
             false => context.required(written, &self.section, "agents", hint),
         };
-        let Some((place, agents)) = agents else { return manifest::agents(manifests, Vec::new(), context) };
+        let Some((place, agents)) = agents else {
+            return manifest::agents(manifests, Vec::new(), defaults, context);
+        };
         if agents.is_empty() && !may_be_absent {
             context.problem(&place, format!("is empty ({hint})"));
         }
@@ -342,9 +360,9 @@ impl ConfigKeys {
                 context.problem(place, problem);
             }
             let Some(keys) = written.open() else { continue };
-            resolved.extend(keys.resolve(name, context));
+            resolved.extend(keys.resolve(name, defaults.as_deref_mut(), context));
         }
-        resolved.extend(manifest::agents(manifests, names, context));
+        resolved.extend(manifest::agents(manifests, names, defaults, context));
         resolved
     }
 

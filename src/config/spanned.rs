@@ -35,7 +35,7 @@ impl Location {
 }
 
 /// A value of the file: present, absent, or wrong (and then reported).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Spanned<T> {
     place: Option<Location>,
     value: Option<T>,
@@ -127,7 +127,7 @@ impl<T: JsonSchema> JsonSchema for Spanned<T> {
 }
 
 /// One value, or a list of them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {

@@ -188,7 +188,7 @@ impl Reloader {
         .await
     }
 
-    /// Replaces the agents of one source beside the configuration, whose names never replace those
+    /// Replaces the agents of one source beside the configuration. Their names never replace those
     /// of the configuration. An empty list removes the source.
     ///
     /// # Errors
@@ -627,9 +627,34 @@ fn changed_sections(used: &Settings, new: &Settings) -> Vec<String> {
         }};
     }
     let sections = sections!(
-        public_url, listeners, admin, seal_keys, auth, rules, agents, outbound, mcp, resources, prompts,
-        calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown,
-        upgrade, reload, ready, health
+        public_url,
+        listeners,
+        admin,
+        seal_keys,
+        auth,
+        rules,
+        agents,
+        agent_defaults,
+        outbound,
+        mcp,
+        resources,
+        prompts,
+        calls,
+        cards,
+        sessions,
+        limits,
+        tasks,
+        streams,
+        background,
+        push,
+        threads,
+        log,
+        tracing,
+        shutdown,
+        upgrade,
+        reload,
+        ready,
+        health
     );
     sections.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name.to_owned()).collect()
 }

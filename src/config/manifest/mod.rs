@@ -17,6 +17,7 @@ use http::header::AUTHORIZATION;
 
 use self::sections::ManifestSections;
 use crate::config::agent::{AgentKeys, name_problem};
+use crate::config::agent_defaults::AgentDefaultSource;
 use crate::config::reference::Template;
 use crate::config::resolve::Problem;
 use crate::config::resolve::ResolveContext;
@@ -51,6 +52,16 @@ impl ManifestAgent {
     /// Returns true if the gateway presents a client certificate to the agent.
     pub(super) fn has_identity(&self) -> bool {
         self.tls.certificate.is_some()
+    }
+
+    /// Removes the defaults of all agents that the manifest states otherwise.
+    pub(super) fn displace(&self, keys: &mut AgentKeys) {
+        if self.streaming.is_some() && keys.streaming.is_default() {
+            keys.streaming = Spanned::default();
+        }
+        if let Some(tls) = keys.tls.get_mut().filter(|tls| self.tls.ca.is_some() && tls.ca.is_default()) {
+            tls.ca = Spanned::default();
+        }
     }
 
     /// Adds the values to an agent that the configuration left open.
@@ -203,10 +214,13 @@ const MAX_MANIFESTS: usize = 1000;
 pub(in crate::config) fn agents(
     written: Spanned<String>,
     mut taken: Vec<String>,
+    mut defaults: Option<&mut AgentDefaultSource>,
     context: &mut ResolveContext<'_>,
 ) -> Vec<Agent> {
     let Some((place, folder)) = written.take() else { return Vec::new() };
     let folder = context.path(&folder);
+    // Files that are added to it are a change.
+    context.note_file(&folder);
     let files = match files(&folder) {
         Ok(files) => files,
         Err(problem) => {
@@ -216,7 +230,7 @@ pub(in crate::config) fn agents(
     };
     let mut agents = Vec::new();
     for file in files {
-        let Some(agent) = agent(file, &taken, &place, context) else { continue };
+        let Some(agent) = agent(file, &taken, &place, defaults.as_deref_mut(), context) else { continue };
         taken.push(agent.name.clone());
         agents.push(agent);
     }
@@ -227,6 +241,7 @@ fn agent(
     file: PathBuf,
     taken: &[String],
     place: &Location,
+    defaults: Option<&mut AgentDefaultSource>,
     context: &mut ResolveContext<'_>,
 ) -> Option<Agent> {
     let shown = file.display().to_string();
@@ -239,7 +254,7 @@ fn agent(
         return context.report_conflict(place, format!("{shown}: /id: there is an agent {name} already"));
     }
     let keys = AgentKeys { section: place.clone(), ..AgentKeys::default() };
-    keys.with(name, Some(described), context)
+    keys.with(name, Some(described), defaults, context)
 }
 
 /// Converts an id to a name: lower case, other characters as `-`, at most 32.

@@ -5,6 +5,7 @@ mod admin_access;
 mod call_command;
 mod check;
 mod command_line;
+mod config_files;
 mod correlation;
 mod counted;
 mod disk_full;
