@@ -24,7 +24,7 @@ use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{AccessRecord, ResponseHead, ResponseSink, Route};
 use crate::jsonrpc::{Id, Text};
 use crate::limits::UsePermit;
-use crate::mcp::ClientParams;
+use crate::mcp::{ClientParams, ClientSoftware};
 use crate::quota::QuotaOwner;
 use crate::telemetry::label::{Method, Outcome};
 use crate::telemetry::trace::RequestScope;
@@ -41,6 +41,7 @@ pub(super) struct BatchClient {
     agent: Option<String>,
     forwarded: Option<Arc<ForwardedContext>>,
     quota_owner: Option<QuotaOwner>,
+    software: Option<Arc<ClientSoftware>>,
 }
 
 impl BatchClient {
@@ -50,13 +51,14 @@ impl BatchClient {
             agent: client.route.agent().map(str::to_owned),
             forwarded: client.forwarded.clone(),
             quota_owner: client.quota_owner.clone(),
+            software: client.software.clone(),
         }
     }
 
     fn context(&self) -> ClientContext<'_> {
         let route = self.agent.as_deref().map_or(Route::AllAgents, Route::OneAgent);
         let detached = ClientContext::detached(self.caller.clone(), route, self.quota_owner.clone());
-        ClientContext { forwarded: self.forwarded.clone(), ..detached }
+        ClientContext { forwarded: self.forwarded.clone(), software: self.software.clone(), ..detached }
     }
 }
 

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use super::output::words;
 use crate::a2a::{Message, PartBody, StreamResponse, clean};
 
+/// The software of the client that began a task.
+pub use crate::mcp::ClientSoftware;
+
 /// Most events that are kept of one task.
 const MAX_EVENTS: usize = 32;
 /// Most bytes of the text of one event.

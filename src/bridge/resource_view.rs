@@ -4,6 +4,8 @@
 //! Follows `docs/spec/mcp.md` §3.4. Tasks and conversations appear under sealed handles, never
 //! under the agent's ids. Their URIs are in `resource_uri`.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -12,9 +14,9 @@ use super::event_log::EventLog;
 use super::output::{AGENT_TYPE, AgentOutput, BATCH, PHASE, words};
 use super::resource_uri::{artifact_uri, stream_uri, task_uri};
 use crate::a2a::{Artifact, EncodedParts, Message, Part, PartBody, Role, TaskState, clean};
-use crate::mcp::Version;
 use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 use crate::mcp::tasks::iso8601;
+use crate::mcp::{ClientSoftware, Version};
 
 /// A task as one caller sees it.
 #[derive(Debug, Clone, Copy)]
@@ -248,8 +250,8 @@ pub(crate) struct StreamView {
     pub(crate) events: Vec<StreamEvent>,
     /// Number of events so far.
     pub(crate) total_events: u64,
-    /// The name of the caller; `None` for anonymous callers.
-    pub(crate) caller: Option<String>,
+    /// The software of the client that began the task, if that client told it.
+    pub(crate) client: Option<Arc<ClientSoftware>>,
 }
 
 /// One event of a stream.
@@ -295,13 +297,14 @@ struct EncodedStream<'a> {
 struct StreamMetadata<'a> {
     start_time: &'a str,
     total_events: u64,
-    client_info: ClientInfo<'a>,
+    client_info: EncodedClient<'a>,
 }
 
+/// `clientInfo`: an empty object where the client is unknown.
 #[derive(Serialize)]
-struct ClientInfo<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
+struct EncodedClient<'a> {
+    #[serde(flatten)]
+    software: Option<&'a ClientSoftware>,
 }
 
 impl<'a> From<&'a StreamView> for EncodedStream<'a> {
@@ -315,7 +318,7 @@ impl<'a> From<&'a StreamView> for EncodedStream<'a> {
             metadata: StreamMetadata {
                 start_time: &stream.since,
                 total_events: stream.total_events,
-                client_info: ClientInfo { name: stream.caller.as_deref() },
+                client_info: EncodedClient { software: stream.client.as_deref() },
             },
             id: &stream.task,
             uri: stream_uri(&stream.task),
@@ -555,10 +558,10 @@ mod tests {
             since: "S".into(),
             events: Vec::new(),
             total_events: 7,
-            caller: Some("key:a".into()),
+            client: Some(Arc::new(ClientSoftware { name: "host".into(), version: Some("1.9".into()) })),
         };
         let told = json!({"streamId": "tk", "connectionId": "1", "status": "active", "events": [],
-            "metadata": {"startTime": "S", "totalEvents": 7, "clientInfo": {"name": "key:a"}},
+            "metadata": {"startTime": "S", "totalEvents": 7, "clientInfo": {"name": "host", "version": "1.9"}},
             "id": "tk", "uri": "a2a://streams/tk", "taskUri": "a2a://task/tk", "state": "working",
             "watchers": 2, "followed": true, "since": "S"});
         assert_eq!(serde_json::from_str::<Value>(&stream(&one)).unwrap(), told);

@@ -251,14 +251,15 @@ impl TaskLookup {
         }
     }
 
-    /// Records that the client will hold a handle of the task, and persists the task. Returns a
-    /// warning for the client if the disk does not accept it.
+    /// Records that the client will hold a handle of the task, and its software if it is the first,
+    /// and persists the task. Returns a warning for the client if the disk does not accept it.
     pub(crate) async fn issue_handle(
         &self,
         entry: &Arc<TaskEntry>,
         client: &ClientContext<'_>,
     ) -> Option<&'static str> {
         entry.own(client.caller.name());
+        entry.record_client(client.software.as_ref());
         self.limits.track_task(&client.caller, entry);
         if self.journal.acknowledge(entry).await {
             return None;

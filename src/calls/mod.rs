@@ -29,7 +29,7 @@ use crate::mcp::lifecycle::Implementation;
 use crate::mcp::notifications::LoggingLevel;
 use crate::mcp::result_writer::ResultWriter;
 use crate::mcp::tools::CallToolResult;
-use crate::mcp::{ClientCapabilities, ClientParams, Era, Version};
+use crate::mcp::{ClientCapabilities, ClientParams, ClientSoftware, Era, Version};
 use crate::quota::QuotaOwner;
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimits, Session, SessionKey, SessionStore};
@@ -64,6 +64,8 @@ pub(crate) struct ClientContext<'r> {
     pub(crate) limits: ClientLimits,
     /// Owner of the byte quota that responses of agents use.
     pub(crate) quota_owner: Option<QuotaOwner>,
+    /// Software of the client, if the client told it.
+    pub(crate) software: Option<Arc<ClientSoftware>>,
 }
 
 impl<'r> ClientContext<'r> {
@@ -80,6 +82,7 @@ impl<'r> ClientContext<'r> {
             forwarded: None,
             limits: ClientLimits::default(),
             quota_owner,
+            software: None,
         }
     }
 }
@@ -98,6 +101,7 @@ impl ClientContext<'_> {
             forwarded: self.forwarded.clone(),
             limits: self.limits,
             quota_owner: self.quota_owner.clone(),
+            software: self.software.clone(),
         }
     }
 

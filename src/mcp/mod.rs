@@ -19,5 +19,5 @@ pub mod tools;
 pub mod version;
 
 pub use lifecycle::ClientCapabilities;
-pub use params::ClientParams;
+pub use params::{ClientParams, ClientSoftware};
 pub use version::{Era, Method, Version};

@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::lifecycle::ClientCapabilities;
@@ -96,8 +96,19 @@ impl<'a> ClientParams<'a> {
 
     /// Returns the client's name of itself, from `initialize` or from a modern request.
     pub fn client_name(&self) -> Option<&str> {
-        let Object(client) = self.client.as_ref().or(self.meta().client.as_ref())?;
-        client.name.as_ref().map(Text::as_str)
+        self.client_info()?.name.as_ref().map(Text::as_str)
+    }
+
+    /// Returns the client software by `clientInfo`, from `initialize` or from a modern request.
+    pub(crate) fn client_software(&self) -> Option<ClientSoftware> {
+        let info = self.client_info()?;
+        let name = ClientSoftware::member(info.name.as_ref()?.as_str());
+        let version = info.version.as_ref().map(|version| ClientSoftware::member(version.as_str()));
+        Some(ClientSoftware { name, version })
+    }
+
+    fn client_info(&self) -> Option<&ClientInfo<'a>> {
+        self.client.as_ref().or(self.meta().client.as_ref()).map(|Object(info)| info)
     }
 
     /// Returns the value that is already filled in for this variable.
@@ -210,6 +221,34 @@ pub struct ClientInfo<'a> {
     /// Name.
     #[serde(borrow, default)]
     pub name: Option<Text<'a>>,
+    /// Version.
+    #[serde(borrow, default)]
+    pub version: Option<Text<'a>>,
+}
+
+/// Name and version of client software, as `clientInfo` names them: bounded, and without control
+/// characters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientSoftware {
+    /// Name.
+    pub name: String,
+    /// Version, if the client told one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+impl ClientSoftware {
+    /// Most characters of the name and of the version.
+    const MAX_CHARS: usize = 64;
+
+    fn member(text: &str) -> String {
+        text.chars().filter(|letter| !letter.is_control()).take(Self::MAX_CHARS).collect()
+    }
+
+    /// Returns the approximate number of bytes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.name.len() + self.version.as_ref().map_or(0, String::len)
+    }
 }
 
 /// The members that occurred.
@@ -373,6 +412,29 @@ mod tests {
             let params = format!(r#"{{"context":{context}}}"#);
             let params: ClientParams<'_> = serde_json::from_str(&params).unwrap();
             assert_eq!(params.filled("id"), filled, "{context}");
+        }
+    }
+
+    #[test]
+    fn client_software_is_bounded_text() {
+        let (long, cut) = ("x".repeat(100), "x".repeat(64));
+        let cut = Some(cut.as_str());
+        for (info, name, version) in [
+            (r#"{"name":"a","version":"1"}"#.to_owned(), Some("a"), Some("1")),
+            (r#"{"name":"a\nb"}"#.to_owned(), Some("ab"), None),
+            (format!(r#"{{"name":"{long}","version":"{long}"}}"#), cut, cut),
+            (r#"{"version":"1"}"#.to_owned(), None, None),
+            (r#"{"name":7}"#.to_owned(), None, None),
+        ] {
+            let key = "io.modelcontextprotocol/clientInfo";
+            for params in
+                [format!(r#"{{"clientInfo":{info}}}"#), format!(r#"{{"_meta":{{"{key}":{info}}}}}"#)]
+            {
+                let params: ClientParams<'_> = serde_json::from_str(&params).unwrap();
+                let told = params.client_software();
+                assert_eq!(told.as_ref().map(|told| told.name.as_str()), name, "{info}");
+                assert_eq!(told.as_ref().and_then(|told| told.version.as_deref()), version, "{info}");
+            }
         }
     }
 

@@ -178,6 +178,7 @@ impl McpServer {
             version,
             capabilities: params.capabilities.unwrap_or_default(),
             client: params.client_name().and_then(|name| self.clients.mark_of(name)),
+            software: params.client_software(),
         };
         let session = self.sessions.begin(&SessionClient { caller: client.caller.name(), owner }, agreed);
         Ok(MethodReply { body: write_result(id, &result), session: Some(session) })

@@ -4,6 +4,7 @@
 //! notifications. Reads docs/spec/mcp.md §1.5. See also `methods`, `task_tools` and
 //! `subscriptions`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -263,6 +264,7 @@ impl McpServer {
                     capabilities,
                     level: params.and_then(|params| params.meta().level),
                     limits: self.clients.limits(mark, headers.user_agent.value()),
+                    software: params.and_then(ClientParams::client_software).map(Arc::new),
                     ..stateless_client(route, headers, record, Version::STATELESS)
                 }
             }
@@ -339,6 +341,7 @@ impl McpServer {
                     capabilities: session.capabilities,
                     level,
                     limits: self.clients.limits(session.client, user_agent),
+                    software: session.software.clone(),
                     ..stateless_client(route, headers, record, session.version)
                 }
                 .with_session(session))
@@ -492,6 +495,7 @@ fn stateless_client<'a>(
         forwarded: record.forwarded.clone(),
         limits: ClientLimits::default(),
         quota_owner: record.quota_owner.clone(),
+        software: None,
     }
 }
 

@@ -163,6 +163,7 @@ impl McpServer {
             forwarded: record.forwarded.clone(),
             limits: ClientLimits::default(),
             quota_owner: Some(owner),
+            software: None,
         };
         let mut subscription = self.subscription(&client, None);
         subscription.watching.listen_to(Change::Session, self.sessions.changes());

@@ -467,7 +467,6 @@ impl A2aResources {
 
     fn stream_view(&self, handle: &str, entry: &TaskEntry, client: &ClientContext<'_>) -> StreamView {
         let state = self.lookup.client_status(entry, client).state;
-        let caller = (!client.caller.is_anonymous()).then(|| client.caller.name().to_owned());
         entry.visible_state(|inside| StreamView {
             task: handle.to_owned(),
             state,
@@ -477,7 +476,7 @@ impl A2aResources {
             since: iso8601(inside.created.unix_ms),
             events: StreamEvent::recent(&inside.events),
             total_events: inside.events.total(),
-            caller,
+            client: inside.client.clone(),
         })
     }
 

@@ -188,6 +188,10 @@ pub struct SessionTicket {
     pub nonce: [u8; 16],
     /// Fingerprint of the known client that began the session; zeros if there is none.
     pub client: [u8; 4],
+    /// Name of the client software; empty if the client told none.
+    pub software: String,
+    /// Version of the client software; empty if the client told none.
+    pub software_version: String,
 }
 
 impl SessionTicket {
@@ -200,6 +204,8 @@ impl SessionTicket {
             .bytes(&self.expires.to_be_bytes())
             .bytes(&self.nonce)
             .bytes(&self.client)
+            .text(&self.software)
+            .text(&self.software_version)
             .finish();
         sealer.seal(TokenPurpose::Session, caller, &payload)
     }
@@ -216,6 +222,8 @@ impl SessionTicket {
             expires: u64::from_be_bytes(fields.array()?),
             nonce: fields.array()?,
             client: fields.array()?,
+            software: fields.text()?,
+            software_version: fields.text()?,
         };
         fields.end().map(|()| ticket)
     }
@@ -605,7 +613,16 @@ mod ticket_tests {
 
     fn ticket(nonce: u8) -> SessionTicket {
         let (version, capabilities, issued, expires) = (3, 0x8001, 100, u64::MAX);
-        SessionTicket { version, capabilities, issued, expires, nonce: [nonce; 16], client: [7; 4] }
+        SessionTicket {
+            version,
+            capabilities,
+            issued,
+            expires,
+            nonce: [nonce; 16],
+            client: [7; 4],
+            software: "host".into(),
+            software_version: "1.9".into(),
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod client_limits;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::fault::Fault;
 use crate::mcp::notifications::LoggingLevel;
-use crate::mcp::{ClientCapabilities, Version};
+use crate::mcp::{ClientCapabilities, ClientSoftware, Version};
 use crate::quota::QuotaOwner;
 use crate::seal::{Sealer, SessionTicket};
 use crate::sync::lock;
@@ -93,11 +93,13 @@ pub(crate) struct Session {
     pub(crate) capabilities: ClientCapabilities,
     /// Mark of the client, if it is a known one.
     pub(crate) client: Option<ClientMark>,
+    /// Software of the client, if the client told it.
+    pub(crate) software: Option<Arc<ClientSoftware>>,
     expires: u64,
 }
 
 /// Result of `initialize`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Agreed {
     /// Revision.
     pub(crate) version: Version,
@@ -105,6 +107,8 @@ pub(crate) struct Agreed {
     pub(crate) capabilities: ClientCapabilities,
     /// Mark of the client, if it is a known one.
     pub(crate) client: Option<ClientMark>,
+    /// Software of the client, if the client told it.
+    pub(crate) software: Option<ClientSoftware>,
 }
 
 impl Session {
@@ -383,6 +387,8 @@ impl Sessions {
         // A clock that was set back must not begin sessions that are over.
         let last = self.table().owned(owner, OwnerSessions::last_ended).unwrap_or_default();
         let stamp = stamp(now, random).max(last.saturating_add(1));
+        let software = agreed.software.map(|told| (told.name, told.version.unwrap_or_default()));
+        let (software, software_version) = software.unwrap_or_default();
         let ticket = SessionTicket {
             version: agreed.version.number(),
             capabilities: agreed.capabilities.bits(),
@@ -390,6 +396,8 @@ impl Sessions {
             expires: now.as_secs().saturating_add(self.ttl),
             nonce: owner.key(stamp),
             client: ClientMark::to_bytes(agreed.client),
+            software,
+            software_version,
         };
         ticket.seal(sealer, client.caller)
     }
@@ -411,11 +419,14 @@ impl Sessions {
             }
             table.changes.get(&ticket.nonce).and_then(|changes| changes.level)
         };
+        let version = Some(ticket.software_version).filter(|version| !version.is_empty());
+        let software = Some(ticket.software).filter(|name| !name.is_empty());
         let session = Session {
             key: ticket.nonce,
             version: Version::numbered(ticket.version)?,
             capabilities: ClientCapabilities::from_bits(ticket.capabilities),
             client: ClientMark::from_bytes(ticket.client),
+            software: software.map(|name| Arc::new(ClientSoftware { name, version })),
             expires: ticket.expires,
         };
         Some((session, level))
@@ -662,8 +673,12 @@ mod tests {
     }
 
     fn begin_at(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> String {
-        let client =
-            Agreed { version: Version::V2025_06_18, capabilities: ClientCapabilities::FORM, client: None };
+        let client = Agreed {
+            version: Version::V2025_06_18,
+            capabilities: ClientCapabilities::FORM,
+            client: None,
+            software: None,
+        };
         let at = SessionStart { now: Duration::from_secs(now), random: u16::from(number) };
         let owner = owner(name);
         sessions.begin(&sealer(), &SessionClient { caller: name, owner: &owner }, client, at)

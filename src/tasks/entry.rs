@@ -18,6 +18,7 @@ use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnsw
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
 use super::map::ShardSlot;
 use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, fingerprint, stamp_of};
+use crate::bridge::event_log::ClientSoftware;
 use crate::bridge::output::{AgentOutput, OutputState};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::sync::{lock, recover};
@@ -64,6 +65,16 @@ impl TaskEntry {
         let created = &mut lock(&self.inside).created;
         created.instant = created.instant.checked_sub(age).unwrap_or(created.instant);
         created.unix_ms = created.unix_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    /// Records the software of the client that began the task: the client that gets the first
+    /// handle.
+    pub(crate) fn record_client(&self, software: Option<&Arc<ClientSoftware>>) {
+        self.change(|inside| {
+            if !inside.is_acknowledged {
+                inside.client = software.cloned();
+            }
+        });
     }
 
     /// Returns the configured name of the agent.

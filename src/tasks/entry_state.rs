@@ -5,11 +5,13 @@
 //! agent breaks the protocol, has failed. The lock of the state and its watchers are in `entry`. See
 //! also `bridge::task_status` for the status that clients see.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Timestamp;
 use super::answer_log::{AnswerLog, AnswerRefusal};
 use crate::a2a::{Fingerprint, TaskState};
+use crate::bridge::event_log::ClientSoftware;
 use crate::bridge::event_log::EventLog;
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::fault::{AgentFailure, TaskDelay};
@@ -51,6 +53,8 @@ pub struct EntryState {
     flow: (bool, Option<TaskState>, usize),
     /// The last events of the agent.
     pub events: EventLog,
+    /// Software of the client that began the task, if that client told it.
+    pub client: Option<Arc<ClientSoftware>>,
     /// Number of times that the gateway began to follow the agent's stream of this task.
     pub(super) connections: u32,
     pub(super) watchers: usize,
@@ -122,6 +126,7 @@ impl EntryState {
             owners: Vec::new(),
             flow: (false, None, 0),
             events: EventLog::default(),
+            client: None,
             connections: 0,
             watchers: 0,
             expected: None,
@@ -149,6 +154,7 @@ impl EntryState {
             self.turns.merge(turn, digest, is_sent);
         }
         self.verdict = self.verdict.or(other.verdict);
+        self.client = self.client.take().or_else(|| other.client.clone());
         if self.work.state() == OutputState::Finished {
             return;
         }
@@ -179,6 +185,7 @@ impl EntryState {
             + owners
             + ids.sum::<usize>()
             + note
+            + self.client.as_ref().map_or(0, |client| client.bytes())
             + self.turns.bytes()
             + self.work.bytes()
             + self.events.bytes()

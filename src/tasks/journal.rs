@@ -18,6 +18,7 @@ use super::entry_state::{ClientOverride, EntryState};
 use super::store::{Store, StoreProblem, StoreTable};
 use super::{EntryKey, Tasks, Timestamp};
 use crate::a2a::{read_task, task_json};
+use crate::bridge::event_log::ClientSoftware;
 use crate::bridge::output::{AgentOutput, VisitedPhase};
 use crate::fault::AgentFailure;
 
@@ -317,6 +318,9 @@ struct TaskRecord {
     #[serde(default)]
     skill: Option<String>,
     owners: Vec<String>,
+    /// Software of the client that began the task.
+    #[serde(default)]
+    client: Option<ClientSoftware>,
     created: u64,
     changed: u64,
     cancelled: bool,
@@ -377,6 +381,7 @@ impl TaskEntry {
             task,
             skill: inside.work.skill.as_deref().map(str::to_owned),
             owners: inside.owners().map(str::to_owned).collect(),
+            client: inside.client.as_deref().cloned(),
             created: inside.created.unix_ms,
             changed: inside.changed.unix_ms,
             cancelled: inside.verdict == Some(ClientOverride::Cancelled),
@@ -425,6 +430,7 @@ impl TaskEntry {
                 });
             inside.work.phases = phases.collect();
             inside.work.skill = record.skill.map(Into::into);
+            inside.client = record.client.map(Arc::new);
             record.omitted.into_iter().for_each(|name| inside.work.metadata.omit(name));
             inside.verdict = record.cancelled.then_some(ClientOverride::Cancelled);
             inside.over = match () {

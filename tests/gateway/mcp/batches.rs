@@ -102,6 +102,34 @@ async fn until(client: &McpClient, uri: &str, is_so: impl Fn(&Value) -> bool) ->
 }
 
 #[tokio::test]
+async fn policy_of_batches_filters_and_expires() {
+    let policy = "policy: { rate: 3, redact: [/thresholds/queueSize], max_age: 2s }";
+    let town = Town::new(&format!("resources: {{ batchtools: {{ {policy} }} }}\n")).await;
+    let client = town.gateway.client();
+    let uri = "batchtools://config/settings";
+    let changed = tool(&client, "batch_configure", json!({ "maxConcurrency": 2 })).await;
+    assert_eq!(changed["isError"], false, "{changed}");
+    let settings = read(&client, uri).await;
+    assert_eq!(
+        (&settings["maxConcurrency"], &settings["thresholds"]["queueSize"]),
+        (&json!(2), &json!("***"))
+    );
+    let mut saw_rate = false;
+    let expired = async {
+        loop {
+            let answer = client.modern("resources/read", json!({ "uri": uri })).await;
+            match answer.status {
+                429 => saw_rate = true,
+                _ if answer.json().await["error"].is_object() => break,
+                _ => {}
+            }
+        }
+    };
+    in_time("the settings to expire for readers", expired).await;
+    assert!(saw_rate, "the rate of the family");
+}
+
+#[tokio::test]
 async fn batch_runs_over_all_agents() {
     let town = Town::new(SETTINGS).await;
     let client = town.gateway.client();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::agents::files::url_at;
 use crate::auth::rules::{auth, key_of};
 use crate::kit::scene::Scene;
-use crate::support::{Card, McpClient, Reply, ScriptedAgent};
+use crate::support::{Card, McpClient, Reply, ScriptedAgent, in_time};
 
 const URI: &str = "memory://data/{namespace}/{key}";
 
@@ -83,6 +83,37 @@ async fn endpoint_faults_are_clear() {
         assert!(told.contains(reason), "{namespace}: {answer}");
     }
     assert!(bank.requests().iter().all(|request| !request.path.contains("..")), "no step upwards is sent");
+}
+
+#[tokio::test]
+async fn policy_of_endpoints_limits_and_expires() {
+    let bank = bank().await;
+    let shown = |modified: &'static str| {
+        move |_: &_| Reply::json(&json!({ "value": 1 })).header("Last-Modified", modified)
+    };
+    bank.on_path("/anonymous/fresh?key=k", shown("Tue, 01 Jan 2999 00:00:00 GMT"));
+    bank.on_path("/anonymous/old?key=k", shown("Sun, 01 Jan 2023 00:00:00 GMT"));
+    bank.on_path("/anonymous/undated?key=k", |_| Reply::json(&json!({ "value": 1 })));
+    let policy = "http_policy: { rate: 5, max_age: 365d, redact: [/password] }";
+    let settings = settings(&bank).replace("http_policy: { redact: [/password] }", policy);
+    assert!(settings.contains(policy), "{settings}");
+    let scene = Scene::tuned(&settings).await;
+    let client = scene.gateway.client();
+    for (namespace, is_known) in [("fresh", true), ("old", false), ("undated", true)] {
+        let answer = read(&client, &format!("memory://data/{namespace}/k")).await;
+        assert_eq!(answer["result"].is_object(), is_known, "{namespace}: {answer}");
+        let told = answer["error"]["message"].as_str();
+        assert!(is_known || told.is_some_and(|told| told.contains("no such resource")), "{answer}");
+    }
+    let limited = async {
+        loop {
+            let params = json!({ "uri": "memory://data/undated/k" });
+            if client.modern("resources/read", params).await.status == 429 {
+                break;
+            }
+        }
+    };
+    in_time("the rate of the family", limited).await;
 }
 
 #[tokio::test]

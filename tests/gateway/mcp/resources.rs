@@ -1,12 +1,13 @@
 //! Families of resources: list, templates, read, subscribe, completion, both spellings of a URI,
 //! and the refusals. See also `tasks_seen` (the content of tasks).
 
+use mcp_a2a_gateway::tasks::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::auth::callers::{EVE, NEW, keys};
 use crate::kit::quiz::KEY;
-use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, TOOL};
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, TOOL, task_of};
 use crate::support::payload::v1;
 use crate::support::{Answer, Card, McpClient, Reply, ScriptedAgent, Signal, TestGateway};
 use crate::tasks::tasks_seen::{begin, done, json_of, works};
@@ -194,6 +195,45 @@ async fn artifact_has_the_phase_it_was_made_in() {
     assert_eq!(shape(&by(&gateway, NEW), &uri).await, before, "the same after a restart");
 }
 
+/// A call that its client awaits begins when the agent gets it, not when its task is kept at the end.
+#[tokio::test]
+async fn awaited_phase_has_start_of_its_call() {
+    let shop = Workshop::new().await;
+    let go = Signal::new();
+    let gate = go.clone();
+    shop.agent.on_send(move |_| {
+        let mut task = v1::bare_completed(RAW_TASK, RAW_CONTEXT, "made");
+        task["metadata"] = json!({ "sparcPhase": PHASES[0] });
+        // An agent's own time would count.
+        task["status"].as_object_mut().unwrap().remove("timestamp");
+        Reply::stream().wait(&gate).event(json!({ "task": task }))
+    });
+    let gateway = shop.gateway("", "").await;
+    let client = by(&gateway, NEW);
+    let caller = client.clone();
+    let before = Timestamp::now().unix_ms;
+    let awaited = tokio::spawn(async move { call(&caller, json!({ "text": "x" })).await });
+    shop.agent.wait_for_call("SendStreamingMessage").await;
+    let arrived = Timestamp::now().unix_ms;
+    // Far more than the rounding of the two clocks.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    go.open();
+    let ended = awaited.await.unwrap();
+    let workflow = shape(&client, &format!("sparc://workflow/{}", context_of(&ended))).await;
+    let started = workflow["phases"][PHASES[0]]["startTime"].as_str().unwrap();
+    let age = (arrived % DAY_MS + 10 + DAY_MS - day_ms(started)) % DAY_MS;
+    assert!(age <= arrived - before + 20, "{started} is {age} ms before the agent had the call");
+}
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The milliseconds since midnight of a time such as `2026-11-24T12:34:56.789Z`.
+fn day_ms(time: &str) -> u64 {
+    let (_, clock) = time.trim_end_matches('Z').split_once('T').unwrap();
+    let parts: Vec<u64> = clock.split([':', '.']).map(|part| part.parse().unwrap()).collect();
+    ((parts[0] * 60 + parts[1]) * 60 + parts[2]) * 1000 + parts[3]
+}
+
 #[tokio::test]
 async fn workflow_update_is_not_repeated() {
     let shop = Workshop::new().await;
@@ -353,6 +393,62 @@ async fn family_is_off_without_its_section() {
     assert!(refusal(&client, "sparc://agent/bard/capabilities").await.contains("no such resource"));
 }
 
+/// `clientInfo` of a stream is the software that began the task, whichever client reads it.
+#[tokio::test]
+async fn stream_names_software_of_its_client() {
+    let shop = Workshop::new().await;
+    let go = Signal::new();
+    works(&shop.agent, vec![(go.clone(), vec![done()])]);
+    let gateway = shop.gateway("", "calls: { task_after: 100ms }\n").await;
+    let reader = by(&gateway, NEW).named("reader");
+    let keeping = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+    let begun = |told: Value| {
+        let client = by(&gateway, NEW).capabilities(keeping.clone());
+        let meta = json!({ "io.modelcontextprotocol/clientInfo": told });
+        async move {
+            let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "_meta": meta });
+            let created = client.modern("tools/call", params).await.result().await;
+            created["taskId"].as_str().unwrap_or_else(|| panic!("not a task: {created}")).to_owned()
+        }
+    };
+    let ide = json!({ "name": "ide", "version": "7.1" });
+    let of = |task: &str| format!("a2a://streams/{task}");
+    let told = begun(ide.clone()).await;
+    let stream = shape(&reader, &of(&told)).await;
+    assert_eq!(stream["metadata"]["clientInfo"], ide);
+    go.open();
+    drop(gateway);
+    let gateway = shop.gateway("", "calls: { task_after: 100ms }\n").await;
+    let after = shape(&by(&gateway, NEW).named("reader"), &of(&told)).await;
+    assert_eq!(after["metadata"]["clientInfo"], ide, "the same after a restart");
+}
+
+/// In a session `initialize` tells the software.
+#[tokio::test]
+async fn stream_names_software_of_its_session() {
+    let shop = Workshop::new().await;
+    works(&shop.agent, vec![(Signal::new(), vec![done()])]);
+    let gateway = shop.gateway("", "calls: { budget: 1s, stream_after: 1s }\n").await;
+    let client = by(&gateway, NEW);
+    let session = client.named("host").legacy().await;
+    let result = session.call_tool(TOOL, json!({ "text": "x" })).await.result().await;
+    let stream = shape(&client, &format!("a2a://streams/{}", task_of(&result))).await;
+    assert_eq!(stream["metadata"]["clientInfo"], json!({ "name": "host", "version": "1" }));
+}
+
+#[tokio::test]
+async fn stream_of_unnamed_client_names_none() {
+    let shop = Workshop::new().await;
+    works(&shop.agent, vec![(Signal::new(), vec![done()])]);
+    let gateway = shop.gateway("", "calls: { budget: 1s, stream_after: 1s }\n").await;
+    let client = by(&gateway, NEW);
+    let silent = json!({ "io.modelcontextprotocol/clientInfo": null });
+    let params = json!({ "name": TOOL, "arguments": { "text": "y" }, "_meta": silent });
+    let result = client.modern("tools/call", params).await.result().await;
+    let stream = shape(&client, &format!("a2a://streams/{}", task_of(&result))).await;
+    assert_eq!(stream["metadata"]["clientInfo"], json!({}));
+}
+
 #[tokio::test]
 async fn task_and_stream_have_their_shape() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
@@ -364,7 +460,7 @@ async fn task_and_stream_have_their_shape() {
     let task = begin(&gateway).await;
     let stream = json_of(&gateway, &format!("a2a://streams/{task}")).await;
     assert_eq!((&stream["streamId"], &stream["status"]), (&json!(task), &json!("active")));
-    assert_eq!((&stream["connectionId"], &stream["metadata"]["clientInfo"]), (&json!("1"), &json!({})));
+    assert_eq!(stream["connectionId"], "1");
     let mut listening = listen(&gateway.client(), &[&format!("a2a://tasks/{task}")]).await;
     go.open();
     let uri = format!("a2a://tasks/{task}");
