@@ -67,6 +67,9 @@ pub fn refused(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]
     handle(work, audience, local, said, HandleNotes::default())
 }
 
+/// The words for a model before the handle of a conversation, in quotation marks.
+pub(crate) const CONTINUATION_HINT: &str = "To continue this conversation, pass contextId ";
+
 /// Returns the result of `subagent_start`.
 pub fn started(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
     let task = audience.task(work, local);
@@ -141,9 +144,7 @@ fn finished(work: &AgentOutput, audience: &ResultContext<'_>) -> CallToolResult 
     let structured_content =
         if is_error { None } else { structured(work, &pieces, audience.version, context.as_deref()) };
     if let Some(context) = context {
-        content.push(ContentBlock::for_the_model(format!(
-            "To continue this conversation, pass contextId \"{context}\"."
-        )));
+        content.push(ContentBlock::for_the_model(format!("{CONTINUATION_HINT}\"{context}\".")));
     }
     let extensions = extension::told(work, audience.extensions);
     CallToolResult { content, structured_content, is_error, extensions }

@@ -2,7 +2,6 @@
 //!
 //! See also the module `agents` at the root, which fetches and parses cards.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,6 +22,8 @@ use crate::transport::{ClientLimits, HttpClient};
 #[derive(Serialize)]
 struct AgentRow {
     agent: String,
+    /// The location of its card.
+    card: String,
     protocol: String,
     binding: &'static str,
     streaming: bool,
@@ -70,15 +71,17 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
     if !json {
         print_visible(&table.head());
     }
-    let rows = runtime.block_on(collect(&directory, |row| {
+    let mut rows = runtime.block_on(collect(&directory, |row| {
         if !json {
             table.print(row);
         }
     }));
+    // A stable sort: the order of the configuration within both kinds.
+    rows.sort_by_key(|row| row.problems.is_empty());
     if json {
         print_line(&visible(&serde_json::to_string_pretty(&rows).unwrap_or_default(), EscapeStyle::Json));
     } else {
-        print_summary(&rows, &directory);
+        print_summary(&rows);
     }
     match rows.iter().all(|row| row.problems.is_empty()) {
         true => ExitCode::SUCCESS,
@@ -140,7 +143,8 @@ fn row(directory: &Directory, agent: &Agent, found: AgentFindings) -> AgentRow {
     problems.extend(card.into_iter().flat_map(|card| agent.idle_extensions(card)));
     AgentRow {
         agent: agent.settings.name.clone(),
-        protocol: known.as_ref().map_or("-", |known| known.interface.dialect.version()).to_owned(),
+        card: agent.settings.card.without_secrets(),
+        protocol: known.as_ref().map_or("-", |known| known.interface.version_name()).to_owned(),
         binding: known.as_ref().map_or("-", |known| known.interface.binding.name()),
         streaming: card.is_some_and(|card| card.streaming),
         tools: tools_of(directory, &agent.settings.name),
@@ -178,22 +182,17 @@ fn signed(card: &AgentCard) -> String {
 struct AgentTable {
     name_width: usize,
     card_width: usize,
-    /// The locations of the cards, by the names of the agents.
-    cards: HashMap<String, String>,
 }
 
 impl AgentTable {
     fn new(directory: &Directory) -> Self {
-        let location =
-            |agent: &Arc<Agent>| (agent.settings.name.clone(), agent.settings.card.without_secrets());
-        let cards: HashMap<String, String> = directory.agents().iter().map(location).collect();
-        let width = |texts: &mut dyn Iterator<Item = &String>, least: usize| {
-            texts.map(|text| text.chars().count()).fold(least, usize::max)
+        let widest = |least: &str, text: fn(&Agent) -> String| {
+            let widths = directory.agents().iter().map(|agent| text(agent).chars().count());
+            widths.fold(least.len(), usize::max)
         };
         Self {
-            name_width: width(&mut cards.keys(), "AGENT".len()),
-            card_width: width(&mut cards.values(), "CARD".len()),
-            cards,
+            name_width: widest("AGENT", |agent| agent.settings.name.clone()),
+            card_width: widest("CARD", |agent| agent.settings.card.without_secrets()),
         }
     }
 
@@ -210,14 +209,13 @@ impl AgentTable {
         line.trim_end().to_owned()
     }
 
-    /// Prints a row, and below it the parts of the card that have no column.
+    /// Prints a row; below it the problems, then the parts of the card that have no column.
     fn print(&self, row: &AgentRow) {
         let tools: Vec<String> = row.tools.iter().map(|(skill, tool)| format!("{skill} → {tool}")).collect();
         let endpoints = match row.endpoints.as_slice() {
             [] => "-".to_owned(),
             all => format!("{} of {}", all.iter().filter(|each| each.up).count(), all.len()),
         };
-        let card = self.cards.get(&row.agent).map_or("-", String::as_str);
         let streams = if row.streaming { "yes" } else { "no" };
         let cells = [
             row.agent.as_str(),
@@ -226,11 +224,12 @@ impl AgentTable {
             streams,
             &endpoints,
             &row.signed,
-            card,
+            &row.card,
             &tools.join(", "),
         ];
         let line = visible(&self.line(cells), EscapeStyle::Text).into_owned();
         print_line(&if row.problems.is_empty() { line } else { emphasized(&line) });
+        row.problems.iter().for_each(|problem| print_visible(&format!("  problem: {problem}")));
         for (name, values) in [("auth", &row.auth), ("extensions", &row.extensions)] {
             if !values.is_empty() {
                 print_visible(&format!("  {name}: {}", values.join(", ")));
@@ -244,19 +243,17 @@ fn emphasized(line: &str) -> String {
     if takes_colour(&std::io::stdout()) { format!("\x1b[31m{line}\x1b[0m") } else { line.to_owned() }
 }
 
-/// Prints the problems, and then the count of agents and tools.
-fn print_summary(rows: &[AgentRow], directory: &Directory) {
-    let location = |row: &AgentRow| {
-        directory.find(&row.agent).map(|agent| agent.settings.card.without_secrets()).unwrap_or_default()
-    };
-    for row in rows.iter().filter(|row| !row.problems.is_empty()) {
-        let head = format!("\n{} ({}):", row.agent, location(row));
-        print_line(&emphasized(&visible(&head, EscapeStyle::Text)));
-        row.problems.iter().for_each(|problem| print_visible(&format!("  {problem}")));
+/// Prints the agents with problems, and then the count of agents and tools.
+fn print_summary(rows: &[AgentRow]) {
+    print_line("");
+    let troubled = rows.iter().filter(|row| !row.problems.is_empty());
+    let named = troubled.map(|row| format!("{} ({})", row.agent, row.card)).collect::<Vec<_>>();
+    if !named.is_empty() {
+        let line = format!("with problems: {}", named.join(", "));
+        print_line(&emphasized(&visible(&line, EscapeStyle::Text)));
     }
-    let troubled = rows.iter().filter(|row| !row.problems.is_empty()).count();
     let tools: usize = rows.iter().map(|row| row.tools.len()).sum();
-    let (agents, good) = (rows.len(), rows.len().saturating_sub(troubled));
+    let (agents, good) = (rows.len(), rows.len().saturating_sub(named.len()));
     let (agents, tools) = (counted(agents, "agent"), counted(tools, "tool"));
-    print_line(&format!("\n{good} of {agents} without problems, {tools}"));
+    print_line(&format!("{good} of {agents} without problems, {tools}"));
 }

@@ -24,6 +24,7 @@ use super::questions::{
     read_file,
 };
 use super::{print_error, print_line, program};
+use crate::bridge::tool_result::CONTINUATION_HINT;
 use crate::config::parse_duration;
 use crate::telemetry::log::{EscapeStyle, visible};
 use crate::tls::install_provider;
@@ -596,6 +597,17 @@ impl<'a> ToolCall<'a> {
         }
     }
 
+    /// Returns the words for a user in place of those for a model about the next message of the
+    /// conversation: the command that sends it.
+    fn continuation(&self, text: &str) -> Option<String> {
+        let context = text.strip_prefix(CONTINUATION_HINT)?.trim_matches(['"', '.']);
+        let url = self.arguments.gateway.url.as_deref()?;
+        let (program, tool) = (program(), &self.tool);
+        Some(format!(
+            "To continue this conversation:\n  {program} call {tool} --context {context} --url {url} --text TEXT"
+        ))
+    }
+
     fn print_questions(&self, questions: &Value) -> ExitCode {
         for question in questions.as_object().into_iter().flatten().map(|(_, question)| &question["params"]) {
             self.console.note(&described(question));
@@ -652,7 +664,8 @@ impl<'a> ToolCall<'a> {
         let is_for_model = block.pointer("/annotations/audience") == Some(&json!(["assistant"]));
         match (is_error, is_for_model) {
             (_, true) if self.arguments.gateway.url.is_none() => {} // a handle of the own gateway, which ends now
-            (true, _) | (_, true) => self.console.note(&text),
+            (false, true) => self.console.note(&self.continuation(&text).unwrap_or(text)),
+            (true, _) => self.console.note(&text),
             (false, false) => print_line(&visible(&text, EscapeStyle::Text)),
         }
     }

@@ -203,7 +203,15 @@ pub(super) enum ClientError {
     /// The URL, or a part of the request, cannot be used.
     #[error("{0}")]
     Request(String),
-    /// The gateway cannot be reached, or the connection broke.
+    /// The gateway cannot be reached.
+    #[error("the gateway cannot be reached at {url}: {error}{remedy}", remedy = reach_remedy(error))]
+    Unreachable {
+        /// The URL of the MCP endpoint.
+        url: String,
+        /// The reason.
+        error: TransportError,
+    },
+    /// The connection broke.
     #[error("{0}")]
     Transport(#[from] TransportError),
     /// The gateway asks for credentials, or for others.
@@ -248,6 +256,7 @@ pub(super) struct McpRequest<'a> {
 pub(super) struct McpClient {
     http: HttpClient,
     target: Upstream,
+    url: Arc<str>,
     path: String,
     headers: HeaderMap,
     next_id: Arc<AtomicU64>,
@@ -267,14 +276,22 @@ impl McpClient {
         settings.timeouts = TIMEOUTS;
         let target = Upstream::new(settings).map_err(|problem| unusable(&problem.to_string()))?;
         let http = HttpClient::new(ClientLimits::default());
-        Ok(Self { http, target, path, headers, next_id: Arc::new(AtomicU64::new(1)) })
+        Ok(Self {
+            http,
+            target,
+            url: shown_url(url).into(),
+            path,
+            headers,
+            next_id: Arc::new(AtomicU64::new(1)),
+        })
     }
 
     /// Sends a request and waits for the header of the response.
     pub(super) async fn send(&self, request: McpRequest<'_>) -> Result<McpExchange, ClientError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let message = self.message(&request, id)?;
-        let response = self.http.send(&self.target, message).await?;
+        let sent = self.http.send(&self.target, message).await;
+        let response = sent.map_err(|error| ClientError::Unreachable { url: self.url.to_string(), error })?;
         let is_stream = response
             .headers()
             .get(CONTENT_TYPE)
@@ -334,6 +351,22 @@ impl McpClient {
         *message.headers_mut() = headers;
         Ok(message)
     }
+}
+
+/// Returns what the user can do, if the cause shows it.
+fn reach_remedy(error: &TransportError) -> &'static str {
+    match error {
+        TransportError::Connect(_) | TransportError::ConnectTimeout | TransportError::Resolve(_) => {
+            "; start the gateway with `mcp-a2a-gateway serve`, or give the URL of its MCP endpoint with --url"
+        }
+        TransportError::Tls(_) => "; give the https URL with the host name of its certificate",
+        _ => "",
+    }
+}
+
+/// Returns a URL without its query, which may be a secret.
+fn shown_url(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// Returns a name in the form of `Mcp-Name`.

@@ -180,7 +180,7 @@ fn write_agent<'t>(
     let interface = &new.known.interface;
     let streams = if card.streaming { ", streaming" } else { "" };
     writeln!(text, "  # {}", comment(&format!("{} {}: {}", card.name, card.version, card.description)))?;
-    writeln!(text, "  # A2A {}, {}{streams}", interface.dialect.version(), interface.binding.name())?;
+    writeln!(text, "  # A2A {}, {}{streams}", interface.version_name(), interface.binding.name())?;
     writeln!(text, "  {}:", new.agent.name)?;
     // A JSON string is one of YAML.
     writeln!(text, "    card: {}", serde_json::Value::from(new.url.as_str()))?;

@@ -106,6 +106,9 @@ enum Command {
         json: bool,
     },
     /// Fetch the card of each agent and show its tools, endpoints and problems.
+    ///
+    /// An agent is printed as soon as it answers, its problems first. The summary and the JSON begin with the
+    /// agents that have problems; with one the exit code is 1.
     Agents {
         #[command(flatten)]
         config: ConfigArgument,

@@ -241,7 +241,7 @@ fn agent_state<'a>(agent: &'a Agent, catalogue: &'a Catalogue) -> AgentState<'a>
     AgentState {
         name: &agent.settings.name,
         ready: known.is_some() && is_usable,
-        protocol: known.as_ref().map(|known| known.interface.dialect.version()),
+        protocol: known.as_ref().map(|known| known.interface.version_name()),
         streaming: known.as_ref().map(|known| known.card.streaming),
         tools: tools.map(|tool| tool.name.as_str()).collect(),
         endpoints: agent.endpoints().into_iter().map(endpoint_health).collect(),

@@ -38,6 +38,18 @@ pub struct AgentInterface {
     pub version: Option<String>,
 }
 
+impl AgentInterface {
+    /// Returns the version of A2A for people: that of the dialect, unless the card declares 0.2,
+    /// which has the dialect of 0.3.
+    pub fn version_name(&self) -> &'static str {
+        let declared = self.version.as_deref().unwrap_or_default().trim_start_matches(['v', 'V']);
+        match self.dialect {
+            Dialect::V0_3 if declared == "0.2" || declared.starts_with("0.2.") => "0.2",
+            dialect => dialect.version(),
+        }
+    }
+}
+
 /// The members of a card that reveal its version.
 #[derive(Debug, Clone, Default)]
 pub(super) struct VersionMarkers {

@@ -98,6 +98,60 @@ async fn call_follows_task_to_its_end() {
     assert_eq!((ended.code, ended.out.lines().next()), (Some(0), Some("at last")), "{ended:?}");
 }
 
+/// The words of the gateway for models become those of the command line.
+#[tokio::test]
+async fn call_names_command_of_next_message() {
+    let scene = Scene::new().await;
+    scene.agent.on_stream(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
+    let url = scene.gateway.url("/mcp");
+    let ended = RunningCommand::start(&["call", TOOL, "--text", "x", "--url", &url]).ended().await;
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), "la\n"), "{ended:?}");
+    assert!(!ended.err.contains("contextId"), "{ended:?}");
+    let (_, rest) = ended.err.split_once("--context ").unwrap_or_else(|| panic!("{ended:?}"));
+    let context = rest.split_whitespace().next().unwrap();
+    let next = ["call", TOOL, "--context", context, "--url", &url, "--text", "y"];
+    assert!(ended.err.contains(&format!("call {TOOL} --context {context} --url {url} --text")), "{ended:?}");
+    assert_eq!(RunningCommand::start(&next).ended().await.code, Some(0));
+    let [_, second] = scene.agent.calls("SendStreamingMessage").try_into().unwrap();
+    assert!(String::from_utf8_lossy(&second.body).contains(RAW_CONTEXT), "the same conversation");
+}
+
+#[tokio::test]
+async fn gateway_that_is_gone_is_named() {
+    let gone = agent().await.stop().await;
+    let url = format!("http://{gone}/mcp");
+    let ended = RunningCommand::start(&["call", TOOL, "--text", "x", "--url", &format!("{url}?key=secret")]);
+    let ended = ended.ended().await;
+    for words in [&format!("cannot be reached at {url}:"), "mcp-a2a-gateway serve", "--url"] {
+        assert!(ended.err.contains(words), "{words}: {ended:?}");
+    }
+    assert!(ended.code == Some(1) && ended.out.is_empty() && !ended.err.contains("secret"), "{ended:?}");
+    let ended = RunningCommand::start(&["call", TOOL, "--json", "--url", &url]).ended().await;
+    let told = object(&ended);
+    assert_eq!((ended.code, &told["outcome"]), (Some(1), &json!("failed")), "{told}");
+    assert!(told["error"].as_str().unwrap().contains(&url), "{told}");
+}
+
+#[tokio::test]
+async fn progress_of_call_has_colour_by_choice() {
+    let agent = agent().await;
+    agent.on_stream(|_| {
+        let thinking = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some("thinking"));
+        Reply::events([
+            v1::task(RAW_TASK, RAW_CONTEXT, "submitted"),
+            thinking,
+            v1::completed(RAW_TASK, RAW_CONTEXT, "la la"),
+        ])
+    });
+    let url = agent.url();
+    let arguments = ["call", "sing", "--text", "x", "--agent-url", &url];
+    for (environment, is_coloured) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {
+        let ended = RunningCommand::at_terminal(&arguments, environment).ended().await;
+        assert!(ended.code == Some(0) && ended.out.contains("… thinking"), "{ended:?}");
+        assert_eq!(ended.out.contains('\u{1b}'), is_coloured, "{environment:?}: {ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn answers_ahead_are_given_in_order() {
     let agent = agent().await;

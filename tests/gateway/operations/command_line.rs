@@ -44,9 +44,25 @@ async fn configuration_is_searched_in_order() {
 #[tokio::test]
 async fn completions_and_manual_name_commands() {
     let folder = tempfile::tempdir().unwrap();
-    for shell in ["bash", "zsh", "fish"] {
-        let script = run(&folder, &["completions", shell], &[]).await.out;
-        assert!(script.contains("mcp-a2a-gateway") && script.contains("agent-url"), "{shell}: {script}");
+    let help = run(&folder, &["help"], &[]).await.out;
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let commands = commands.lines().take_while(|line| !line.is_empty());
+    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"serve") && commands.contains(&"completions"), "{commands:?}");
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ended = run(&folder, &["completions", shell], &[]).await;
+        let script = &ended.out;
+        assert!(ended.code == Some(0) && script.contains("mcp-a2a-gateway"), "{shell}: {ended:?}");
+        assert!(script.contains("agent-url"), "{shell}: {script}");
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let words: std::collections::BTreeSet<&str> = script.split(|c| !is_word(c)).collect();
+        for command in &commands {
+            assert!(words.contains(command), "{shell} completes no {command}: {script}");
+        }
+    }
+    let unknown = run(&folder, &["completions", "dos"], &[]).await;
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        assert!(unknown.err.contains(shell), "the message names {shell}: {unknown:?}");
     }
     assert_eq!(run(&folder, &["completions", "dos"], &[]).await.code, Some(2));
     let manual = run(&folder, &["man"], &[]).await.out;
@@ -129,7 +145,8 @@ async fn colours_need_terminal_and_no_veto() {
     }
 }
 
-/// The agent that answers first is printed first, problems at the end.
+/// The agent that answers first is printed first, and its problems before everything else about it.
+/// The summary and the JSON begin with the agents that have some.
 #[tokio::test]
 async fn agents_are_printed_as_they_answer() {
     let (slow, quick) = (
@@ -151,11 +168,19 @@ async fn agents_are_printed_as_they_answer() {
     std::fs::write(folder.path().join("gateway.yaml"), config).unwrap();
     let mut shown = RunningCommand::start_in(folder.path(), &["agents"], &[]);
     shown.prints("poet_rhyme").await;
+    shown.prints("problem: cannot be reached").await;
     assert!(shown.out().contains(&quick.card_url()) && !shown.out().contains("bard_sing"), "{}", shown.out());
-    go.fire();
+    go.open();
     let ended = shown.ended().await;
     let at = |text: &str| ended.out.find(text).unwrap_or_else(|| panic!("no {text}: {}", ended.out));
-    assert!(at("poet_rhyme") < at("bard_sing") && at("bard_sing") < at("cannot be reached"), "{}", ended.out);
-    assert!(at(&format!("monk (http://{gone}/):")) < at("2 of 3 agents without problems, 2 tools"));
+    assert!(at("poet_rhyme") < at("bard_sing") && at("cannot be reached") < at("bard_sing"), "{}", ended.out);
+    let summary = format!("with problems: monk (http://{gone}/)\n2 of 3 agents without problems, 2 tools\n");
+    assert!(ended.out.ends_with(&summary), "{}", ended.out);
     assert!(ended.code == Some(1) && !ended.out.contains("secret"), "{ended:?}");
+    let json = run(&folder, &["agents", "--json"], &[]).await;
+    let rows: Vec<Value> = serde_json::from_str(&json.out).unwrap();
+    let named: Vec<&str> = rows.iter().map(|row| row["agent"].as_str().unwrap()).collect();
+    assert_eq!(named, ["monk", "bard", "poet"], "problems first, then by name");
+    assert_eq!(rows[0]["card"], format!("http://{gone}/"));
+    assert!(json.code == Some(1) && !json.out.contains("secret"), "{json:?}");
 }

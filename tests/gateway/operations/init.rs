@@ -22,19 +22,26 @@ async fn written_file_is_checked_and_served() {
     let new = ScriptedAgent::start(Card::v1().name("Bard!").skill("sing")).await;
     let old = ScriptedAgent::start(Card::v0_3().name("bard").skill("rhyme")).await;
     let oldest = ScriptedAgent::start(Card::v0_1().name("Élan vital").skill("hum")).await;
+    let middle = Card::v0_3().set("protocolVersion", "0.2.6").name("middle").skill("tap");
+    let middle = ScriptedAgent::start(middle).await;
     let rest = ScriptedAgent::start(Card::http_json("rest", "").skill("hop")).await;
     new.on_stream(|_| Reply::events([v1::message("la")]));
     old.on_stream(|_| Reply::events([v0_3::message("lo")]));
     let folder = tempfile::tempdir().unwrap();
-    let urls = [new.card_url(), old.url(), oldest.card_url(), rest.url()];
+    let urls = [new.card_url(), old.url(), oldest.card_url(), rest.url(), middle.url()];
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let ended = run(&folder, &[&["init"], &urls[..]].concat()).await;
-    assert!(ended.code == Some(0) && ended.err.contains("4 agents"), "{ended:?}");
+    assert!(ended.code == Some(0) && ended.err.contains("5 agents"), "{ended:?}");
     let ended = run(&folder, &["check"]).await;
-    assert!(ended.code == Some(0) && ended.out.contains("no problems, 4 agents"), "{ended:?}");
+    assert!(ended.code == Some(0) && ended.out.contains("no problems, 5 agents"), "{ended:?}");
     let text = written(&folder);
     for line in ["  bard:", "  bard-2:", "sing -> bard_sing: Does sing", "# A2A 0.3, JSONRPC, streaming"] {
         assert!(text.contains(line), "{line}\n{text}");
+    }
+    for (agent, version) in [("bard", "1.0"), ("bard-2", "0.3"), ("middle", "0.2")] {
+        let (before, _) = text.split_once(&format!("\n  {agent}:\n")).unwrap();
+        let line = before.lines().last().unwrap();
+        assert!(line.starts_with(&format!("  # A2A {version}, ")), "{agent}: {line}");
     }
     let gateway = TestGateway::start(|ports| {
         let replaced = [(":8080", ports.main), (":9090", ports.admin)];
