@@ -68,7 +68,7 @@ pub enum Fault {
     #[error("tool {0} does not run as a task: call it without task")]
     TaskNotSupported(String),
     /// No such task, or none that this caller may see.
-    #[error("unknown task: it does not exist, has expired or is not yours")]
+    #[error("unknown task: it does not exist, has expired, is not yours, or its agent was removed")]
     UnknownTask,
     /// The task has ended, so that it cannot be cancelled any more.
     #[error("the task is over: it cannot be cancelled any more")]

@@ -213,6 +213,42 @@ async fn what_needs_restart_is_named() {
     reloaded.gateway.wait_for_output("threads tasks.max").await;
 }
 
+/// With `reload.watch` a changed file is applied without a request.
+#[tokio::test]
+async fn watched_file_is_applied() {
+    let (bard, news) = (agent("sing").await, agent("read").await);
+    let watch = "reload: { watch: true }";
+    let reloaded = Reloaded::start(&[("bard", &bard)], watch).await;
+    reloaded.write(&[("bard", &bard), ("news", &news)], watch);
+    shows(&reloaded, "mcp_a2a_gateway_config_reloads_total{outcome=\"applied\"} 1").await;
+    shows(&reloaded, "mcp_a2a_gateway_agent_up{agent=\"news\"} 1").await;
+    reloaded.write(&[], watch);
+    shows(&reloaded, "mcp_a2a_gateway_config_reloads_total{outcome=\"rejected\"} 1").await;
+    reloaded.write(&[("news", &news)], watch);
+    shows(&reloaded, "mcp_a2a_gateway_config_generation 3").await;
+    assert_eq!(call(&reloaded, "bard_sing").await["error"]["code"], -32602);
+}
+
+/// The handle of a task works after a reload; once its agent is removed, the error says so.
+#[tokio::test]
+async fn task_handle_outlives_reload() {
+    let (bard, news) = (agent("sing").await, agent("read").await);
+    let go = bard.works_for(("raw-task", "raw-context"), "la");
+    let reloaded = Reloaded::start(&[("bard", &bard)], "").await;
+    let session = reloaded.gateway.client().legacy().await;
+    let task = session.begin_task("bard_sing", json!({ "text": "go" })).await;
+    let handle = task["taskId"].as_str().unwrap();
+    reloaded.apply(&[("bard", &bard), ("news", &news)], "limits: { caller_calls: 7 }").await;
+    go.open();
+    session.task_until(handle, "completed").await;
+    let result = session.task("tasks/result", handle).await.result().await;
+    assert_eq!(result["content"][0]["text"], "la", "{result}");
+    reloaded.apply(&[("news", &news)], "").await;
+    let refused = session.task("tasks/get", handle).await.json().await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("agent was removed"), "{refused}");
+}
+
 /// No request fails and no call is lost while the configuration is replaced again and again.
 #[tokio::test]
 async fn load_survives_many_reloads() {
