@@ -351,8 +351,8 @@ fn add_admin(
     Ok(services)
 }
 
-/// Warns of an admin listener beyond this machine at which every client may read, or whose token
-/// others can read.
+/// Warns of an admin listener beyond this machine that every client may read, or that receives its
+/// token without TLS.
 fn warn_if_exposed(admin: &Admin) {
     let address = admin.address;
     if address.ip().is_loopback() {
