@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 use tokio::sync::Semaphore;
 
 use super::A2aDependencies;
@@ -40,6 +41,8 @@ const MAX_CONCURRENT_FORWARDS: usize = 128;
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(4);
 /// Longest time for an agent to return the task of its push.
 const TASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// The TLS sessions with receivers of webhooks that are kept for resumption.
+const RESUMED_SESSIONS: usize = 256;
 
 const TOKEN: HeaderName = HeaderName::from_static(PUSH_TOKEN);
 const PLAIN: HeaderValue = HeaderValue::from_static("application/json");
@@ -107,7 +110,11 @@ impl WebhookForwarder {
 
     fn target(&self, uri: Uri) -> Result<Upstream, TransportError> {
         let tls = self.tls.get_or_init(|| {
-            let made = client_config(None, None).map(Arc::new);
+            let made = client_config(None, None).map(|mut config| {
+                // Clients name many hosts.
+                config.resumption = Resumption::in_memory_sessions(RESUMED_SESSIONS);
+                Arc::new(config)
+            });
             made.inspect_err(|error| tracing::warn!(%error, "failed to load tls trust for webhooks")).ok()
         });
         let timeouts = ExchangeTimeouts {

@@ -22,7 +22,7 @@ use jsonwebtoken::jwk::JwkSet;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::agent::Agent;
 use super::resolved::UntrustedInterface;
@@ -36,6 +36,9 @@ use crate::file_watcher::FileWatcher;
 use crate::telemetry::label::Reload;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::{HttpClient, Response, TlsFailure, TransportError};
+
+/// Permits to read a file with a card: each read takes a thread.
+static CARD_FILES: Semaphore = Semaphore::const_new(8);
 
 /// The maximum size of a card, in bytes.
 const MAX_CARD_BODY_BYTES: usize = 1024 * 1024;
@@ -224,6 +227,8 @@ fn is_exact(uri: &Uri) -> bool {
 async fn from_file(path: &Path) -> Result<FetchedCard, CardFetchError> {
     let shown = || path.display().to_string();
     let unread = |error| CardFetchError::File(shown(), error);
+    // Never closed.
+    let _permit = CARD_FILES.acquire().await.ok();
     let file = tokio::fs::File::open(path).await.map_err(unread)?;
     let mut body = Vec::new();
     file.take(MAX_CARD_BODY_BYTES as u64 + 1).read_to_end(&mut body).await.map_err(unread)?;

@@ -1,7 +1,7 @@
 //! The tools of all agents and the built-in tools with their names, ready to be listed and found.
 //!
-//! Rebuilt whenever a card changes, and swapped as a whole. Each tool is encoded as JSON once, not
-//! once per client.
+//! Rebuilt whenever a card changes, and swapped as a whole. Each tool is encoded as JSON when it is
+//! listed for the first time, not once per client.
 //!
 //! Hosts prepend a prefix to names, limit them to about sixty characters and often allow only
 //! `[A-Za-z0-9_-]`; so names here have at most 50 of these. A name that is invalid, too long,
@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -77,18 +77,17 @@ pub struct Catalogue {
 impl Catalogue {
     /// Builds the tools of agents with known cards, and adds the built-in tools `own`.
     pub fn build(agents: &[(ToolPlan, Arc<AgentCard>)], own: &[BuiltinTool]) -> Self {
-        let drafts: Vec<UnnamedTool<'_>> =
-            agents.iter().flat_map(|(plan, card)| drafts(plan, card)).collect();
-        let single = agents.iter().map(|(plan, _)| {
-            let its: Vec<&UnnamedTool<'_>> =
-                drafts.iter().filter(|draft| *draft.agent == *plan.agent).collect();
+        let drafts: Vec<Vec<UnnamedTool<'_>>> =
+            agents.iter().map(|(plan, card)| drafts(plan, card)).collect();
+        let single = agents.iter().zip(&drafts).map(|((plan, _), drafts)| {
+            let its: Vec<&UnnamedTool<'_>> = drafts.iter().collect();
             let own = own.iter().filter(|tool| tool.is_with_one_agent());
             (plan.agent.clone(), view(&its, UnnamedTool::alone, own))
         });
         let single = single.collect();
         let alone = own.iter().filter(|tool| tool.is_with_one_agent());
         let of_none = view(&[], UnnamedTool::alone, alone);
-        let all = view(&drafts.iter().collect::<Vec<_>>(), UnnamedTool::visible_to, own.iter());
+        let all = view(&drafts.iter().flatten().collect::<Vec<_>>(), UnnamedTool::visible_to, own.iter());
         let names = all.of_agents().map(|tool| AgentToolName {
             agent: &tool.agent,
             skill: tool.skill.as_deref(),
@@ -120,7 +119,7 @@ struct UnnamedTool<'a> {
     skill: Option<&'a AgentSkill>,
     given: Option<&'a str>,
     title: &'a str,
-    description: String,
+    description: Arc<str>,
     input: Arc<ToolInput>,
     task: TaskSupport,
 }
@@ -155,7 +154,7 @@ fn drafts<'a>(plan: &'a ToolPlan, card: &'a AgentCard) -> Vec<UnnamedTool<'a>> {
             skill: None,
             given: plan.tool_name.as_deref(),
             title: &card.name,
-            description: described(description, SkillAuthor { agent: &card.name, about: None }, &[]),
+            description: described(description, SkillAuthor { agent: &card.name, about: None }, &[]).into(),
             input: Arc::new(ToolInput::Flat),
             task: plan.task,
         }];
@@ -181,7 +180,7 @@ fn draft<'a>(
         skill: Some(skill),
         given: plan.and_then(|plan| plan.tool_name.as_deref()),
         title: &skill.name,
-        description: described(description, author, &skill.examples) + &modes_of(skill),
+        description: (described(description, author, &skill.examples) + &modes_of(skill)).into(),
         input: Arc::new(own.map_or(ToolInput::Flat, ToolInput::Own)),
         task: plan.and_then(|plan| plan.task).unwrap_or(whole.task),
     }
@@ -226,7 +225,7 @@ fn view<'a>(
 ) -> CatalogueView {
     let wishes: Vec<NameRequest<'a>> = drafts.iter().map(|draft| wish(draft)).collect();
     let mut tools: Vec<ToolEntry> =
-        drafts.iter().zip(assign(&wishes)).filter_map(|(draft, name)| entry(draft, name)).collect();
+        drafts.iter().zip(assign(&wishes)).map(|(draft, name)| entry(draft, name)).collect();
     tools.sort_by(|one, other| one.name.cmp(&other.name));
     // Equal names with suffixes are made on purpose: neither tool gets the name.
     let twice: HashSet<String> =
@@ -244,32 +243,20 @@ fn same_name(pair: &[ToolEntry]) -> bool {
     matches!(pair, [one, other] if one.name == other.name)
 }
 
-fn entry(draft: &UnnamedTool<'_>, name: String) -> Option<ToolEntry> {
-    let flat: &RawValue = serde_json::from_str(FLAT_SCHEMA).ok()?;
-    let schema = draft.input.schema().unwrap_or(flat);
-    let forms = EncodedTool::write(|version| {
-        // The title is in `annotations` if the revision has no other member for it.
-        let (title, annotated) = match version.has_structured_output() {
-            true => (Some(draft.title), None),
-            false => (None, Some(draft.title)),
-        };
-        let tool = Tool {
-            name: &name,
-            title,
-            description: &draft.description,
-            input_schema: schema,
-            output_schema: None,
-            annotations: ToolAnnotations::of_an_agent(annotated),
-            execution: draft.task.execution().filter(|_| version.has_core_tasks()),
-        };
-        serde_json::value::to_raw_value(&tool).ok()
-    })?;
-    let skill = draft.skill.map(|skill| skill.id.as_str().into());
-    let (agent, input, task) = (draft.agent.clone(), draft.input.clone(), draft.task);
-    Some(ToolEntry { agent, skill, input, name, task, forms })
+fn entry(draft: &UnnamedTool<'_>, name: String) -> ToolEntry {
+    ToolEntry {
+        agent: draft.agent.clone(),
+        skill: draft.skill.map(|skill| skill.id.as_str().into()),
+        input: draft.input.clone(),
+        name,
+        task: draft.task,
+        title: draft.title.into(),
+        description: draft.description.clone(),
+        forms: Default::default(),
+    }
 }
 
-/// A tool as JSON, in each form that some revision needs.
+/// A built-in tool as JSON, in each form that some revision needs.
 #[derive(Debug)]
 pub(super) struct EncodedTool {
     /// JSON for clients without structured output.
@@ -310,7 +297,47 @@ pub struct ToolEntry {
     pub name: String,
     /// The support of its calls for core tasks.
     pub task: TaskSupport,
-    pub(super) forms: EncodedTool,
+    title: Box<str>,
+    description: Arc<str>,
+    /// Its JSON, encoded when a client lists it for the first time: most agents have tools that no
+    /// client lists at the endpoint of the agent, and most forms are of revisions that none speaks.
+    forms: [OnceLock<Box<RawValue>>; 3],
+}
+
+impl ToolEntry {
+    /// Returns the tool as JSON for clients of this revision.
+    fn encoded(&self, version: Version) -> &RawValue {
+        let execution = self.task.execution().filter(|_| version.has_core_tasks());
+        let [plain, titled, with_tasks] = &self.forms;
+        let form = match version.has_structured_output() {
+            true if execution.is_some() => with_tasks,
+            true => titled,
+            false => plain,
+        };
+        form.get_or_init(|| {
+            // The title is in `annotations` if the revision has no other member for it.
+            let (title, annotated) = match version.has_structured_output() {
+                true => (Some(&*self.title), None),
+                false => (None, Some(&*self.title)),
+            };
+            let tool = Tool {
+                name: &self.name,
+                title,
+                description: &self.description,
+                input_schema: self.input.schema().unwrap_or(flat_schema()),
+                output_schema: None,
+                annotations: ToolAnnotations::of_an_agent(annotated),
+                execution,
+            };
+            // Texts and valid JSON can be encoded.
+            serde_json::value::to_raw_value(&tool).unwrap_or_default()
+        })
+    }
+}
+
+/// Returns the schema of the default input.
+fn flat_schema() -> &'static RawValue {
+    serde_json::from_str(FLAT_SCHEMA).unwrap_or(RawValue::NULL)
 }
 
 /// A tool of the gateway itself.
@@ -360,7 +387,7 @@ impl ToolRef {
     /// Returns the tool as a client of this revision sees it.
     pub fn listed(&self, version: Version) -> &RawValue {
         match self {
-            Self::Agent(tool) => tool.forms.of(version),
+            Self::Agent(tool) => tool.encoded(version),
             Self::Own(tool) => tool.forms.of(version),
         }
     }

@@ -10,8 +10,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, Error, OtherError, RootCertStore};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -36,12 +36,18 @@ pub enum TlsConfigError {
     Provider(#[source] rustls::Error),
 }
 
+/// The hosts with which sessions are resumed. An agent has one or a few; room for more would be
+/// allocated for every agent.
+const RESUMED_HOSTS: usize = 4;
+/// The tickets that rustls keeps for each of them.
+const TICKETS_OF_HOST: usize = 8;
+
 /// Creates the TLS configuration of an upstream.
 ///
 /// Trusts the certificate authorities in `authorities` and no others, or the system's if it is
 /// `None` (they are read once per process). With `identity` (chain and key) the gateway
-/// authenticates by that certificate. Sessions are resumed; create one configuration per identity,
-/// so that none is resumed under another.
+/// authenticates by that certificate. Sessions are resumed, those with [`RESUMED_HOSTS`] hosts; create
+/// one configuration per identity, so that none is resumed under another.
 ///
 /// # Errors
 ///
@@ -63,10 +69,14 @@ pub fn client_config(
         .map_err(TlsConfigError::Provider)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
-    match identity {
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(TlsConfigError::BadIdentity),
-        None => Ok(builder.with_no_client_auth()),
-    }
+    let mut config = match identity {
+        Some((chain, key)) => {
+            builder.with_client_auth_cert(chain, key).map_err(TlsConfigError::BadIdentity)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.resumption = Resumption::in_memory_sessions(RESUMED_HOSTS * TICKETS_OF_HOST);
+    Ok(config)
 }
 
 fn configured(authorities: &[CertificateDer<'_>]) -> Result<RootCertStore, TlsConfigError> {

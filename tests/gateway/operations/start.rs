@@ -275,3 +275,42 @@ async fn smallest_file_of_readme_serves() {
     let names = list["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]);
     assert!(names.into_iter().any(|name| name == "weather_forecast"), "{list}");
 }
+
+/// The processor time of a process so far, in seconds (`/proc/[pid]/stat`, in hundredths).
+fn processor_seconds(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
+}
+
+/// The work of the start grows with the number of agents, not with its square, and so does the
+/// memory: tools that no client lists take little.
+#[tokio::test]
+async fn hundreds_of_agents_start_cheaply() {
+    const AGENTS: usize = 500;
+    let skills = ["sing", "hum", "whistle", "play", "rest"];
+    let agent = ScriptedAgent::start(skills.into_iter().fold(Card::v1(), Card::skill)).await;
+    let gateway = TestGateway::start(|ports| {
+        let agents: String = (0..AGENTS)
+            .map(|number| format!("  agent-{number}:\n    card: {}\n", agent.card_url()))
+            .collect();
+        format!("{}agents:\n{agents}", ports.listeners())
+    })
+    .await;
+    let ready = || async {
+        let page = gateway.metrics().await;
+        page.lines()
+            .filter(|line| line.starts_with("mcp_a2a_gateway_agent_up{") && line.ends_with(" 1"))
+            .count()
+    };
+    in_time("the cards of all agents", async { while ready().await < AGENTS {} }).await;
+    let last = format!("agent-{}_rest", AGENTS - 1);
+    in_time("the last tool", async {
+        let call = json!({ "name": last, "arguments": { "text": "go" } });
+        while gateway.client().modern("tools/call", call.clone()).await.json().await["error"].is_object() {}
+    })
+    .await;
+    let (spent, kib) = (processor_seconds(gateway.process_id()), gateway.resident_kib());
+    assert!(spent < 6.0, "{spent} s of processor time");
+    assert!(kib < 150 * 1024, "{kib} KiB");
+}
