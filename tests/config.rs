@@ -13,6 +13,8 @@ mod credentials;
 mod defaults;
 #[path = "config/desk.rs"]
 mod desk;
+#[path = "config/include.rs"]
+mod include;
 #[path = "config/manifest_problems.rs"]
 mod manifest_problems;
 #[path = "config/manifests.rs"]

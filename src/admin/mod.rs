@@ -562,10 +562,7 @@ impl AdminPages {
                 Ok(AdminResponse::json(StatusCode::OK, &ReloadBody { outcome, report }))
             }
             Err(ReloadError::Rejected(problems)) => {
-                let problem =
-                    |one: &Problem| json!({ "line": one.line, "at": one.at, "problem": one.problem });
-                let problems: Vec<_> = problems.iter().map(problem).collect();
-                let body = json!({ "outcome": "rejected", "problems": problems });
+                let body = json!({ "outcome": "rejected", "problems": written(&problems) });
                 Ok(AdminResponse::json(StatusCode::UNPROCESSABLE_ENTITY, &body))
             }
             Err(ReloadError::Busy) => {
@@ -627,6 +624,14 @@ impl AdminPages {
         self.accepts.store(true, Ordering::Release);
         true
     }
+}
+
+/// Returns problems for an answer.
+fn written(problems: &[Problem]) -> Value {
+    let each = problems
+        .iter()
+        .map(|one| json!({ "file": one.file, "line": one.line, "at": one.at, "problem": one.problem }));
+    each.collect()
 }
 
 /// The answer of `/reload`.

@@ -25,6 +25,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_e
 
 use crate::sync::lock;
 
+pub(crate) use crate::config::matches_pattern as fits_pattern;
 pub(crate) use caller::Caller;
 pub use certificate::ClientCertificate;
 pub(crate) use certificate::{ChainVerifier, ClientTlsInfo, TrustAnchors, TrustHandle};
@@ -37,7 +38,6 @@ pub use outbound::SubjectToken;
 pub(crate) use outbound::{
     AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, TlsIdentity, TokenUnavailable,
 };
-pub(crate) use rules::matches as fits_pattern;
 pub(crate) use rules::{Action, PolicyDecision, Rules};
 
 /// The characters of a member of a query or a form that are encoded (RFC 3986 §2.3).

@@ -5,7 +5,7 @@
 //! `*` stands for any text, everything else for itself.
 
 use super::Caller;
-use crate::config::Rule;
+use crate::config::{Rule, matches_pattern as matches};
 
 /// An action of a caller. Methods that name no agent leave the other fields empty.
 #[derive(Debug, Clone, Copy, Default)]
@@ -219,21 +219,6 @@ fn is_whole(rule: &Rule, method: &str, agent: &str) -> bool {
         (None, Some(_)) => false,
     };
     is_whole && any_matches(rule.agents.as_deref(), agent) && any_matches(rule.methods.as_deref(), method)
-}
-
-/// Returns true if a text matches a pattern, from its first to its last byte.
-pub(crate) fn matches(pattern: &str, text: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(head) else { return false };
-    let mut pieces = rest.split('*').peekable();
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return text.ends_with(piece);
-        }
-        let Some((_, after)) = text.split_once(piece) else { return false };
-        text = after;
-    }
-    true
 }
 
 /// Returns true if a text matches one of these patterns; all do if there are none.

@@ -119,7 +119,9 @@ pub(super) fn run(
 fn told_in_json(findings: &CheckFindings) -> ExitCode {
     let CheckFindings { problems, warnings, certificates, defaults, .. } = findings;
     let written = |all: &[Problem]| -> Vec<Value> {
-        let each = all.iter().map(|one| json!({ "line": one.line, "at": one.at, "problem": one.problem }));
+        let each = all
+            .iter()
+            .map(|one| json!({ "file": one.file, "line": one.line, "at": one.at, "problem": one.problem }));
         each.collect()
     };
     let is_good = problems.is_empty();
@@ -229,7 +231,7 @@ fn remedied(problem: &CertificateProblem) -> String {
 }
 
 fn about(at: impl Into<String>, problem: String) -> Problem {
-    Problem { line: None, at: at.into(), problem }
+    Problem { file: None, line: None, at: at.into(), problem }
 }
 
 /// A caller, and the action that it wants.

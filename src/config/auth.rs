@@ -659,6 +659,21 @@ fn patterns(
     written.resolve(context).map(|(_, patterns)| patterns)
 }
 
+/// Returns true if a text matches a pattern, from its first to its last byte.
+pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(head) else { return false };
+    let mut pieces = rest.split('*').peekable();
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return text.ends_with(piece);
+        }
+        let Some((_, after)) = text.split_once(piece) else { return false };
+        text = after;
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -66,7 +66,8 @@ impl<'a> ValueDeserializer<'a> {
     fn report(&self, error: DeError) -> DeError {
         if !error.reported {
             let at = self.place.at.clone();
-            let problem = Problem { line: Some(self.place.line), at, problem: error.message.clone() };
+            let problem =
+                Problem { file: None, line: Some(self.place.line), at, problem: error.message.clone() };
             self.problems.borrow_mut().push(problem);
         }
         DeError { reported: true, ..error }

@@ -160,7 +160,10 @@ fn endpoints(written: Spanned<Vec<Spanned<String>>>, context: &mut ResolveContex
     for (place, text) in written.into_iter().filter_map(Spanned::take) {
         match web_url(&text) {
             Ok(uri) => match seen.insert(normalized(&uri), place.line) {
-                Some(first) => context.problem(&place, format!("is written twice (first on line {first})")),
+                Some(first) => {
+                    let first = context.line_words(first, place.line);
+                    context.problem(&place, format!("is written twice (first on {first})"));
+                }
                 None => endpoints.push(text),
             },
             Err(problem) => context.problem(&place, problem),

@@ -5,7 +5,8 @@
 //!               └─────────────────┴────── Vec<Problem> ──────────────┘
 //! ```
 //!
-//! Each section is declared once (`section`). One YAML file (JSON is YAML), strict. The values of the file win; where the file has none, the
+//! Each section is declared once (`section`). One YAML file (JSON is YAML), strict, and those that
+//! it includes, joined to one tree (`include`). The values of the file win; where the file has none, the
 //! defaults of [`Settings`] apply. The environment and other files provide the references of
 //! the file (`reference`), and seven variables override defaults of keys that the file leaves out
 //! (`tasks`). Paths are relative to the folder of the file.
@@ -24,6 +25,7 @@ pub mod endpoints;
 mod forms;
 mod host;
 mod http_resources;
+mod include;
 pub mod listener;
 mod manifest;
 pub mod mcp;
@@ -47,6 +49,7 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
 use self::deserializer::ValueDeserializer;
+use self::include::JoinedTree;
 use self::reference::References;
 use self::resolve::ResolveContext;
 use self::settings::ConfigKeys;
@@ -59,6 +62,7 @@ pub use agent::{
 };
 pub use agent_defaults::AgentDefaults;
 pub use auth::Rule;
+pub(crate) use auth::matches_pattern;
 pub use auth::{
     ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, TokenIssuer,
     TokenVerification,
@@ -97,6 +101,8 @@ pub(crate) use units::parse_duration;
 
 /// Largest configuration file, in bytes.
 const FILE: usize = 1 << 20;
+/// The extensions of configuration files.
+const CONFIG_EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Reads a configuration file and everything that it names.
 ///
@@ -138,7 +144,10 @@ fn read(
     listeners: ListenerRule,
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Settings, Problems> {
-    let text = text(path)?;
+    let text = text_of(path).map_err(|problem| Problems::new(path, vec![problem]))?;
+    if text.trim().is_empty() {
+        return Err(Problems::whole(path, "is empty (it needs at least `listeners` and `agents`)"));
+    }
     let mut problems = Vec::new();
     let root = match yaml::parse(&text, &mut problems) {
         Ok(root) => without_extensions(root),
@@ -147,10 +156,13 @@ fn read(
             return Err(Problems::new(path, problems));
         }
     };
-    let found = RefCell::new(problems);
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut reading = ResolveContext::new(folder, environment, Vec::new());
+    let mut reading = ResolveContext::new(folder, environment, problems);
     reading.note_file(path);
+    let mut joined = JoinedTree::new(root, &text);
+    joined.include(path, &mut reading);
+    let root = joined.finish(&mut reading);
+    let found = RefCell::default();
     let references = References::new(reading.inside(folder));
     let file = ConfigKeys::deserialize(ValueDeserializer::new(&root, &found, &references));
     for problem in found.into_inner() {
@@ -187,21 +199,17 @@ fn without_extensions(mut root: YamlNode) -> YamlNode {
     root
 }
 
-fn text(path: &Path) -> Result<String, Problems> {
+/// Returns the text of a file of the configuration.
+fn text_of(path: &Path) -> Result<String, Problem> {
+    let whole = |problem: String| Problem { file: None, line: None, at: String::new(), problem };
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
-    if extension.is_some_and(|extension| !matches!(extension.as_str(), "yaml" | "yml" | "json")) {
-        return Err(Problems::whole(path, "is not a .yaml, .yml or .json file"));
+    if extension.is_some_and(|extension| !CONFIG_EXTENSIONS.contains(&extension.as_str())) {
+        return Err(whole("is not a .yaml, .yml or .json file".to_owned()));
     }
-    let bytes = resolve::read(path, FILE)
-        .map_err(|error| Problems::whole(path, format!("cannot read it: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
+    let bytes = resolve::read(path, FILE).map_err(|error| whole(format!("cannot read it: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| {
         let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
         let line = 1 + good.filter(|byte| **byte == b'\n').count() as u64;
-        let problem = Problem { line: Some(line), at: String::new(), problem: "is not UTF-8".to_owned() };
-        Problems::new(path, vec![problem])
-    })?;
-    if text.trim().is_empty() {
-        return Err(Problems::whole(path, "is empty (it needs at least `listeners` and `agents`)"));
-    }
-    Ok(text)
+        Problem { line: Some(line), ..whole("is not UTF-8".to_owned()) }
+    })
 }

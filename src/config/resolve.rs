@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::agent_defaults::is_agent_default;
+use super::include::{LineMap, MappedLine};
 use super::spanned::{Location, Spanned};
 use super::units::ByteSize;
 
@@ -29,6 +30,8 @@ pub(super) struct ResolveContext<'a> {
     problems: Vec<Problem>,
     /// The files that were read so far; shared by all contexts of one configuration.
     files: Rc<RefCell<Vec<PathBuf>>>,
+    /// The files of the lines of the configuration.
+    lines: LineMap,
 }
 
 impl<'a> ResolveContext<'a> {
@@ -37,7 +40,7 @@ impl<'a> ResolveContext<'a> {
         environment: &'a dyn Fn(&str) -> Option<OsString>,
         problems: Vec<Problem>,
     ) -> Self {
-        Self { folder, environment, problems, files: Rc::default() }
+        Self { folder, environment, problems, files: Rc::default(), lines: LineMap::default() }
     }
 
     /// Returns the context for another folder, with problems of its own.
@@ -46,7 +49,8 @@ impl<'a> ResolveContext<'a> {
         'a: 'b,
     {
         let files = self.files.clone();
-        ResolveContext { folder, environment: self.environment, problems: Vec::new(), files }
+        let lines = LineMap::default();
+        ResolveContext { folder, environment: self.environment, problems: Vec::new(), files, lines }
     }
 
     /// Adds a file to those that the configuration is read from.
@@ -68,7 +72,17 @@ impl<'a> ResolveContext<'a> {
 
     pub(super) fn problem(&mut self, place: &Location, problem: impl Into<String>) {
         let at = place.at.clone();
-        self.problems.push(Problem { line: Some(place.line), at, problem: problem.into() });
+        self.report(Problem { file: None, line: Some(place.line), at, problem: problem.into() });
+    }
+
+    /// Sets the files of the lines of the configuration.
+    pub(super) fn set_lines(&mut self, lines: LineMap) {
+        self.lines = lines;
+    }
+
+    /// Returns a line in words, for a problem on the line `other`.
+    pub(super) fn line_words(&self, line: u64, other: u64) -> String {
+        self.lines.words(line, other)
     }
 
     /// Returns the number of problems so far.
@@ -91,8 +105,13 @@ impl<'a> ResolveContext<'a> {
         }
     }
 
+    /// Adds a problem. Its line is one of the joined text, unless it names a file.
     pub(super) fn report(&mut self, problem: Problem) {
-        self.problems.push(problem);
+        let found = problem.line.filter(|_| problem.file.is_none()).map(|line| self.lines.locate(line));
+        self.problems.push(match found {
+            Some(MappedLine { file, line }) => Problem { file, line: Some(line), ..problem },
+            None => problem,
+        });
     }
 
     /// Reports a problem and returns `None`: for the error arm of a check.
@@ -152,7 +171,7 @@ impl<'a> ResolveContext<'a> {
     /// Reports a problem with an environment variable.
     pub(super) fn report_override(&mut self, variable: &EnvOverride, problem: &str) {
         let problem = format!("environment variable {}: {problem}", variable.variable);
-        self.report(Problem { line: None, at: variable.key.clone(), problem });
+        self.report(Problem { file: None, line: None, at: variable.key.clone(), problem });
     }
 
     /// Resolves a path relative to the folder of the configuration file.
@@ -190,6 +209,8 @@ pub(crate) fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
 /// One problem of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// The included file that has it; `None` when it is in the configuration file.
+    pub file: Option<PathBuf>,
     /// The line in the file, counted from 1; `None` when the problem is about the file as a whole, or in the environment.
     pub line: Option<u64>,
     /// The path of the key, for example `agents.weather.card`; empty when the problem is about the file as a whole.
@@ -207,7 +228,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of a configuration file, in the order of its lines. Never empty.
+/// All problems of a configuration, in the order of the lines of each file. Never empty.
 ///
 /// Displays as one `FILE:LINE: path.to.key: problem (hint)` per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,14 +239,14 @@ pub struct Problems {
 
 impl Problems {
     pub(super) fn new(file: &Path, mut list: Vec<Problem>) -> Self {
-        list.sort_by_key(|problem| problem.line);
+        list.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
         list.dedup();
         Self { file: file.to_path_buf(), list }
     }
 
     /// Returns a problem with the file as a whole.
     pub(super) fn whole(file: &Path, problem: impl Into<String>) -> Self {
-        Self::new(file, vec![Problem { line: None, at: String::new(), problem: problem.into() }])
+        Self::new(file, vec![Problem { file: None, line: None, at: String::new(), problem: problem.into() }])
     }
 
     /// Returns the problems, in the order of their lines.
@@ -240,7 +261,7 @@ impl fmt::Display for Problems {
             if index > 0 {
                 out.write_str("\n")?;
             }
-            write!(out, "{}:", self.file.display())?;
+            write!(out, "{}:", problem.file.as_ref().unwrap_or(&self.file).display())?;
             if let Some(line) = problem.line {
                 write!(out, "{line}:")?;
             }

@@ -36,8 +36,13 @@ section! {
     /// The configuration of mcp-a2a-gateway.
     keys ConfigKeys("mcp-a2a-gateway") with {
         "title": "mcp-a2a-gateway",
-        "anyOf": [{ "required": ["agents"] }, { "required": ["manifests"] }]
+        "anyOf": [{ "required": ["agents"] }, { "required": ["manifests"] }, { "required": ["include"] }]
     } {
+        /// Paths of further files of this configuration; `*` in a name is any text. Their keys join
+        /// the ones here: lists are appended in the order of the files, sections get the keys of
+        /// both, and another key that two files have is a problem. A path without `*` must exist.
+        /// At most 1000 files of 1 MiB, 16 MiB in all, which include no others.
+        include: Vec<Spanned<String>> [example ["agents.d/*.yaml"]],
         /// The URL under which clients reach the gateway. Needed behind a proxy: its host and its
         /// origin are accepted.
         public_url: String [example "https://gateway.example.com"],

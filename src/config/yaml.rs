@@ -108,7 +108,7 @@ fn not_yaml(error: &Error) -> Problem {
         Error::NonFiniteFloat { .. } => "a number that is none (put it in quotes)".into(),
         other => DefaultMessageFormatter.format_message(other),
     };
-    Problem { line, at: String::new(), problem: format!("cannot be read as YAML: {reason}") }
+    Problem { file: None, line, at: String::new(), problem: format!("cannot be read as YAML: {reason}") }
 }
 
 /// Removes all but the last entry of each key, and reports the others.
@@ -126,7 +126,7 @@ fn drop_doubles(node: &mut YamlNode, at: &str, problems: &mut Vec<Problem>) {
                 let below = join(at, &key.name);
                 if let Some(first) = places.insert(key.name.clone(), key.line) {
                     let problem = format!("is written twice (first on line {first})");
-                    problems.push(Problem { line: Some(key.line), at: below.clone(), problem });
+                    problems.push(Problem { file: None, line: Some(key.line), at: below.clone(), problem });
                     kept.retain(|(other, _)| other.name != key.name);
                 }
                 drop_doubles(&mut value, &below, problems);

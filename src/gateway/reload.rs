@@ -100,7 +100,12 @@ pub(crate) enum ReloadError {
 
 impl From<GatewayError> for ReloadError {
     fn from(error: GatewayError) -> Self {
-        Self::Rejected(vec![Problem { line: None, at: String::new(), problem: error.to_string() }])
+        Self::Rejected(vec![Problem {
+            file: None,
+            line: None,
+            at: String::new(),
+            problem: error.to_string(),
+        }])
     }
 }
 
@@ -170,7 +175,7 @@ impl Reloader {
             let loaded = tokio::task::spawn_blocking(move || load()).await;
             let loaded = loaded.unwrap_or_else(|error| {
                 let problem = format!("cannot read the configuration: {error}");
-                Err(vec![Problem { line: None, at: String::new(), problem }])
+                Err(vec![Problem { file: None, line: None, at: String::new(), problem }])
             });
             let result = match loaded {
                 Ok(settings) => {
@@ -286,8 +291,9 @@ impl Reloader {
             Err(ReloadError::Rejected(problems)) => {
                 metrics.record_reload(ConfigReload::Rejected);
                 for problem in problems {
-                    let Problem { line, at, problem } = problem;
-                    error!(cause, line, at, error = problem, "problem of configuration");
+                    let Problem { file, line, at, problem } = problem;
+                    let file = file.as_deref().map(|file| tracing::field::display(file.display()));
+                    error!(cause, file, line, at, error = problem, "problem of configuration");
                 }
                 error!(cause, problems = problems.len(), "configuration rejected, nothing has changed");
             }

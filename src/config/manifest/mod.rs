@@ -141,14 +141,19 @@ impl<'a> ManifestReader<'a> {
     pub(super) fn new(text: &str, mut context: ResolveContext<'a>) -> Self {
         let mut twice = Vec::new();
         let tree = yaml::parse(text, &mut twice).ok();
-        for Problem { line, at, problem } in twice {
-            context.report(Problem { line, at: format!("/{}", at.replace('.', "/")), problem });
+        for problem in twice {
+            context.report(Problem { at: format!("/{}", problem.at.replace('.', "/")), ..problem });
         }
         if tree.is_none() {
             // The last of two members counts, and clients could read a secret in the first.
             let problem = "cannot be checked for members that are written twice (it is nested too deeply, or has such members \
                            or control characters in it)";
-            context.report(Problem { line: None, at: String::new(), problem: problem.to_owned() });
+            context.report(Problem {
+                file: None,
+                line: None,
+                at: String::new(),
+                problem: problem.to_owned(),
+            });
         }
         Self { tree, context }
     }

@@ -1,8 +1,10 @@
 //! Settings that agents share, and configurations of several files, in the running gateway.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
-use crate::support::{Card, ScriptedAgent, TestGateway};
+use crate::support::{Card, ScriptedAgent, TestGateway, in_time};
 
 /// Returns the names of the tools that a client sees.
 async fn tools(gateway: &TestGateway) -> Vec<String> {
@@ -66,4 +68,39 @@ async fn agent_defaults_apply() {
     assert_eq!(tools(&gateway).await, ["one", "two_dance", "two_sing"]);
     let report = checked(&gateway).await;
     assert_eq!(report["agentDefaults"], json!({ "agent_defaults.tools": ["one"] }), "{report}");
+}
+
+/// Included files are a part of the configuration: one that is added to the folder is applied with
+/// `reload.watch`, and one with a problem changes nothing and is named by the log and the report.
+#[tokio::test]
+async fn included_files_are_watched() {
+    let bard = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let card = bard.card_url();
+    let gateway = TestGateway::start(|ports| {
+        let folder = ports.directory.join("agents.d");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("one.yaml"), format!("agents:\n  one: {{ card: '{card}' }}\n")).unwrap();
+        let head = "include: ['agents.d/*.yaml']\nreload: { watch: true }\n";
+        format!("{}  token: {ADMIN_TOKEN}\n{QUIET}{head}", ports.listeners())
+    })
+    .await;
+    assert_eq!(tools(&gateway).await, ["one_sing"]);
+    let folder = gateway.ports().directory.join("agents.d");
+    std::fs::write(folder.join("two.yaml"), format!("agents:\n  two: {{ card: '{card}' }}\n")).unwrap();
+    in_time("the added agent", async {
+        while tools(&gateway).await != ["one_sing", "two_sing"] {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    std::fs::write(folder.join("three.yaml"), format!("agents:\n  one: {{ card: '{card}' }}\n")).unwrap();
+    let report = reload(&gateway).await;
+    assert_eq!(report["outcome"], "rejected", "{report}");
+    let problem = &report["problems"][0];
+    assert_eq!((&problem["at"], &problem["line"]), (&json!("agents.one"), &json!(2)), "{report}");
+    assert!(problem["file"].as_str().unwrap().ends_with("agents.d/three.yaml"), "{report}");
+    gateway.wait_for_output("agents.d/three.yaml").await;
+    assert_eq!(tools(&gateway).await, ["one_sing", "two_sing"]);
+    let report = checked(&gateway).await;
+    assert!(report["problems"][0]["problem"].as_str().unwrap().contains("agents.d/one.yaml"), "{report}");
 }
