@@ -5,7 +5,7 @@
 // security policy, an error on the console and a finding of axe-core fail it. Screenshots go to FOLDER, light, dark and
 // narrow. The binary is GATEWAY, and the files of the page are those in it. Exit code 1 if a check failed.
 
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
@@ -36,11 +36,18 @@ const freePort = () =>
     });
   });
 
-const [agentPort, port, adminPort, downPort] = await Promise.all([0, 0, 0, 0].map(freePort));
+const [agentPort, port, securePort, adminPort, downPort] = await Promise.all([0, 0, 0, 0, 0].map(freePort));
 const folder = await mkdtemp(join(tmpdir(), 'admin-page-'));
 const hash = (text) => `sha256:${createHash('sha256').update(text).digest('hex')}`;
+const [certificate, key] = ['tls.crt', 'tls.key'].map((name) => join(folder, name));
+execFileSync('openssl', [
+  'req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '10', '-keyout', key, '-out', certificate,
+  '-subj', '/CN=gateway.example', '-addext', 'subjectAltName=DNS:gateway.example',
+], { stdio: 'ignore' });
 await writeFile(join(folder, 'gateway.yaml'), `
-listeners: [{ address: "127.0.0.1:${port}" }]
+listeners:
+  - { address: "127.0.0.1:${port}" }
+  - { address: "127.0.0.1:${securePort}", tls: { certificate: "${certificate}", key: "${key}" } }
 admin: { address: "127.0.0.1:${adminPort}", token: ${TOKEN} }
 auth: { api_keys: { keys: { ann: "${hash(KEY)}" } } }
 log: { level: warn }
@@ -228,7 +235,7 @@ try {
   await accessible('audit');
   await shot('audit');
   await go('configuration', 'Configuration');
-  await page.click('summary');
+  await page.$$eval('summary', (all) => all.forEach((summary) => summary.click()));
   await seen('body: 4194304');
   const shown = await page.evaluate(() => document.body.textContent);
   check(![TOKEN, KEY].some((secret) => shown.includes(secret)) && shown.includes('billing'), 'the configuration is shown without secrets');
@@ -237,6 +244,8 @@ try {
   await go('', 'Overview');
   await page.waitForSelector('svg path.line');
   check(true, 'requests and durations are plotted');
+  await seen('in 9 days');
+  check(true, 'the expiry of a certificate is shown');
   await accessible('overview');
   await shot('overview');
 
