@@ -219,10 +219,10 @@ async function configuration() {
   const settings = await get('/api/config');
   const { listeners, agents, agents_total: total, rules, admin, health, auth, public_url: url, seal_keys: seals, ...sections } = settings;
   const words = (list) => (list?.length ? list.join(', ') : '–');
-  const encryption = (tls) => (tls ? `${tls.profile}, client certificates ${tls.client_auth}` : 'none');
+  const encryption = (tls) => (tls ? `${tls.profile.toLowerCase()}, client certificates ${tls.client_auth}` : 'none');
   const own = [
     ...listeners.map((one) => [code(one.address), one.serve.join(', '), encryption(one.tls), one.require]),
-    ...(admin ? [[code(admin.address), 'admin', encryption(admin.tls), `${admin.tokens} tokens`]] : []),
+    ...(admin ? [[code(admin.address), 'admin', encryption(admin.tls), admin.tokens === 1 ? '1 token' : `${admin.tokens} tokens`]] : []),
     ...(health ? [[code(health.address), health.metrics ? 'probes, metrics' : 'probes', 'none', '–']] : []),
   ];
   const credentials = (one) => words([one.authorization, one.api_keys ? 'API key' : null, one.client_certificate ? 'client certificate' : null, ...one.headers].filter(Boolean));

@@ -10,7 +10,9 @@ use http::header::{CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_PO
 use serde_json::{Value, json};
 
 use super::AdminResponse;
-use crate::config::{Agent, Authorization, Listener, ListenerTls, Rule, Settings};
+use crate::config::{
+    Agent, Authorization, Listener, ListenerTls, Mechanism, Require, RequireRule, Rule, Settings,
+};
 
 /// The sources that the page may use.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -85,7 +87,7 @@ pub(super) fn configuration(settings: &Settings) -> Value {
         "health": health,
         "seal_keys": settings.seal_keys.len(),
         "auth": {
-            "mechanisms": mechanisms.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>(),
+            "mechanisms": mechanisms.iter().map(|one| mechanism(*one)).collect::<Vec<_>>(),
             "api_keys": keys.map(|holder| holder.name.as_str()).collect::<Vec<_>>(),
             "issuers": settings.auth.tokens.iter().map(|issuer| issuer.issuer.as_str()).collect::<Vec<_>>(),
         },
@@ -133,8 +135,25 @@ fn listener(listener: &Listener) -> Value {
         "address": listener.address,
         "tls": listener.tls.as_ref().map(tls),
         "serve": served,
-        "require": format!("{:?} of {:?}", listener.require.rule, listener.require.of),
+        "require": requirement(&listener.require),
     })
+}
+
+fn requirement(require: &Require) -> String {
+    let of = require.of.iter().map(|one| mechanism(*one)).collect::<Vec<_>>().join(", ");
+    match require.rule {
+        RequireRule::None => "none".to_owned(),
+        RequireRule::Any => format!("any of: {of}"),
+        RequireRule::All => format!("all of: {of}"),
+    }
+}
+
+fn mechanism(mechanism: Mechanism) -> &'static str {
+    match mechanism {
+        Mechanism::Certificate => "client certificate",
+        Mechanism::Token => "token",
+        Mechanism::ApiKey => "API key",
+    }
 }
 
 fn rule(rule: &Rule) -> Value {
