@@ -10,7 +10,7 @@ use super::seen::shows;
 use crate::kit::a2a_scene::saying;
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL};
 use crate::support::payload::v1;
-use crate::support::{Card, Reply, Request, ScriptedAgent};
+use crate::support::{Card, Log, Reply, Request, ScriptedAgent};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -144,6 +144,57 @@ async fn trace_of_trusted_client_is_sampled() {
     let (collector, scene) = traced("ratio: 0, trust_client_sampling: true").await;
     scene.call_with(json!({ "text": "x" }), json!({ "traceparent": PARENT })).await.result().await;
     assert_eq!(collected(&collector, 2).await.len(), 2);
+}
+
+/// Waits until a span of the trace has this event.
+async fn has_event(collector: &ScriptedAgent, name: &str) {
+    let has = |log: &Log| {
+        let of_trace = spans(&log.hits("/v1/traces")).into_iter().filter(|span| hex(&span.trace_id) == TRACE);
+        of_trace.flat_map(|span| span.events).any(|event| event.name == name)
+    };
+    collector.wait_for(name, has).await;
+}
+
+/// The span tells that the stream of the agent stopped, and the task was asked for.
+#[tokio::test]
+async fn trace_tells_of_recovery() {
+    let (collector, scene) = traced("").await;
+    let begun = Reply::events([v1::task(RAW_TASK, RAW_CONTEXT, "working")]).cut();
+    scene.agent.on_send(move |_| begun.clone());
+    scene.agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "la")));
+    scene.call_with(json!({ "text": "x" }), json!({ "traceparent": PARENT })).await.result().await;
+    has_event(&collector, "recovery").await;
+}
+
+/// The span of a call that becomes a task tells so.
+#[tokio::test]
+async fn trace_tells_of_handover() {
+    let (collector, scene) = traced("").await;
+    let go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "la");
+    let session = scene.gateway.client().header("traceparent", PARENT).legacy().await;
+    session.begin_task(TOOL, json!({ "text": "x" })).await;
+    has_event(&collector, "handover").await;
+    go.open();
+}
+
+/// The span of a call that its client cancels tells so.
+#[tokio::test]
+async fn trace_tells_of_cancellation() {
+    let (collector, scene) = traced("").await;
+    let _go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "la");
+    let session = scene.gateway.client().header("traceparent", PARENT).legacy().await;
+    let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let body = json!({ "jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params });
+    let cancelled = async {
+        scene.agent.wait_for_call("SendStreamingMessage").await;
+        session.notify("notifications/cancelled", json!({ "requestId": "c" })).await;
+    };
+    let answered = async {
+        let mut answer = session.post(&body).await;
+        while answer.next_event().await.is_some() {}
+    };
+    tokio::join!(answered, cancelled);
+    has_event(&collector, "cancelled").await;
 }
 
 /// Without an exporter the context is passed on as it came.

@@ -145,6 +145,14 @@ async fn agent_gets_client_certificate() {
     let tls = "    tls: { ca: ca.pem, certificate: gw.crt, key: gw.key }\n";
     let served = before_tls(&agent, &files, tls).await;
     assert_eq!(sing(&served.client(), "x").await, "la");
+    let page = served.metrics().await;
+    let expiry = page
+        .lines()
+        .find(|line| line.starts_with("mcp_a2a_gateway_agent_certificate_expiry_timestamp_seconds"));
+    let seconds: f64 =
+        expiry.unwrap_or_else(|| panic!("{page}")).rsplit(' ').next().unwrap().parse().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!(seconds > now, "{seconds} is over");
     let refused = before_tls(&agent, &files, "    tls: { ca: ca.pem }\n").await;
     let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
     assert_eq!(refused.client().modern("tools/call", params).await.error_code().await, -32602);
