@@ -29,7 +29,7 @@ use tracing::{debug, info, warn};
 
 use crate::config::Settings;
 use crate::fault::Fault;
-use crate::gateway::{BackgroundService, Gateway, GatewayError};
+use crate::gateway::{BackgroundService, Gateway, GatewayError, Reloader, SourcePoller};
 use crate::http_edge::{LocalConnection, LocalPeer, LocalRequest, MessageOutput};
 use crate::jsonrpc::{
     Id, MessageKind, ParseError, is_batch, parse, parse_envelope, recover_id, recover_id_of_cut, well_formed,
@@ -100,6 +100,11 @@ pub(crate) fn run(settings: Settings) -> Result<(), StdioError> {
     let runtime = threads.enable_all().build()?;
     runtime.block_on(async {
         tokio::spawn(async move { background.run(ends).await });
+        if !settings.sources.is_empty() {
+            let (poller, configured) = (gateway.clone(), settings.clone());
+            let poller = Reloader::new(poller, settings.clone(), Arc::new(move || Ok(configured.clone())));
+            tokio::spawn(async move { SourcePoller::new(poller).run().await });
+        }
         serve(&settings, streams, gateway, signals).await;
     });
     // The runtime is not dropped: a read of standard input would hold that up without end.

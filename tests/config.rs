@@ -29,6 +29,8 @@ mod references;
 mod secrets;
 #[path = "config/settings.rs"]
 mod settings;
+#[path = "config/sources.rs"]
+mod sources;
 #[path = "config/stand_in.rs"]
 mod stand_in;
 #[path = "config/tls.rs"]

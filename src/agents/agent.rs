@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use super::card_fetch::CardFetchError;
 use super::card_fetch::CardKeys;
 use super::endpoints::Endpoints;
-use super::resolved::{AgentAddress, CardPolicy, trusted};
+use super::resolved::{AgentAddress, CardPolicy, of_source, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
 use crate::auth::{AgentTokens, Credentials};
@@ -109,12 +109,32 @@ impl Agent {
     /// Opens a new upstream for the card.
     fn reach_card(&self) -> Result<(), CardFetchError> {
         let CardSource::Url(url) = &self.settings.card else { return Ok(()) };
+        let address = match self.card_address(url) {
+            // Another party named it: the fetch fails, and not the configuration.
+            Err(_) if self.settings.source.is_some() => {
+                self.card_target.store(None);
+                return Ok(());
+            }
+            address => address?,
+        };
+        self.card_target.store(Some(Arc::new(self.target(address, true)?)));
+        Ok(())
+    }
+
+    /// Returns the address of the card at this URL.
+    pub(super) fn card_address(&self, url: &str) -> Result<AgentAddress, CardFetchError> {
         let uri: Uri =
             url.parse().map_err(|_| CardFetchError::Setting(format!("card: {url:?} is not a URL")))?;
-        // The operator wrote it.
-        self.card_target
-            .store(Some(Arc::new(self.target(AgentAddress { uri, policy: AddressPolicy::Trusted }, true)?)));
-        Ok(())
+        // The operator wrote it, unless it is of a source.
+        self.admitted(AgentAddress { uri, policy: AddressPolicy::Trusted })
+    }
+
+    /// Returns an address of the agent as its source permits it, if a source named the agent.
+    fn admitted(&self, address: AgentAddress) -> Result<AgentAddress, CardFetchError> {
+        match &self.settings.source {
+            None => Ok(address),
+            Some(source) => Ok(of_source(address.uri, source, self.card_policy())?),
+        }
     }
 
     /// Replaces the upstreams, so that connections of the old identity are not used again.
@@ -275,7 +295,7 @@ impl Agent {
     /// of its card.
     pub(super) fn places(&self, url: &str, from: Option<&Uri>) -> Result<Vec<AgentAddress>, CardFetchError> {
         if self.settings.endpoints.is_empty() {
-            return Ok(vec![trusted(url, from, self.card_policy())?]);
+            return Ok(vec![self.admitted(trusted(url, from, self.card_policy())?)?]);
         }
         let uri = |url: &String| {
             let uri = url

@@ -202,7 +202,12 @@ impl CardRequest<'_> {
     ) -> Result<Response, CardFetchError> {
         let place = path;
         let setting = |what: &str| CardFetchError::Setting(format!("card: {what}"));
-        let target = self.agent.card_target.load_full().ok_or_else(|| setting("no such place"))?;
+        let Some(target) = self.agent.card_target.load_full() else {
+            if let CardSource::Url(url) = &self.agent.settings.card {
+                self.agent.card_address(url)?;
+            }
+            return Err(setting("no such place"));
+        };
         let path = path.parse().map_err(|_| setting("its path cannot be called"))?;
         let mut request = Request::new(Bytes::new());
         *request.method_mut() = Method::GET;

@@ -22,7 +22,7 @@ use super::endpoints::{Endpoints, TriedEndpoints};
 use super::rpc::{AgentRequest, ForwardedContext};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, Message};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
-use crate::config::{AgentMethod, AllowList, Host, PerMethod, effective_port, is_loopback_host};
+use crate::config::{AgentMethod, AgentSource, AllowList, Host, PerMethod, effective_port, is_loopback_host};
 use crate::fault::AgentFailure;
 use crate::jsonrpc::Text;
 use crate::telemetry::metrics::AgentMetrics;
@@ -446,6 +446,19 @@ pub enum UntrustedInterface {
         /// The origin of the card.
         expected: String,
     },
+    /// A host that the source of the agent does not list.
+    #[error(
+        "a source named this agent at {found:?}{}; if that is right, list {found:?} under sources.{name}.hosts, or for an agent without \
+         credentials under outbound.allow", class.map(|class| format!(" ({class})")).unwrap_or_default()
+    )]
+    Unlisted {
+        /// The origin of the agent.
+        found: String,
+        /// The class of that address, if it is an IP address.
+        class: Option<AddressClass>,
+        /// The name of the source.
+        name: String,
+    },
 }
 
 impl UntrustedInterface {
@@ -455,8 +468,10 @@ impl UntrustedInterface {
             Self::NotAUrl(_) => "not_a_url",
             Self::OddHost(..) => "odd_host",
             Self::Downgrade(_) => "downgrade",
-            Self::OtherHost { class: Some(class), .. } => class.label(),
-            Self::OtherHost { class: None, .. } => "other_host",
+            Self::OtherHost { class: Some(class), .. } | Self::Unlisted { class: Some(class), .. } => {
+                class.label()
+            }
+            Self::OtherHost { class: None, .. } | Self::Unlisted { class: None, .. } => "other_host",
         }
     }
 }
@@ -516,6 +531,23 @@ pub(super) fn trusted(
             rebase(&uri, expected_host).ok_or_else(|| UntrustedInterface::NotAUrl(shown(interface)))?;
         return Ok(AgentAddress { uri: moved, policy: AddressPolicy::Trusted });
     }
+    with_leave(uri, read, leave, Origins { found, expected })
+}
+
+/// The origin of an interface, and the one where it was expected.
+struct Origins {
+    found: String,
+    expected: String,
+}
+
+/// Returns which addresses a host may have that is not at the origin of the card.
+fn with_leave(
+    uri: Uri,
+    read: Host,
+    leave: CardPolicy<'_>,
+    Origins { found, expected }: Origins,
+) -> Result<AgentAddress, UntrustedInterface> {
+    let host = uri.host().unwrap_or_default();
     let has_leave = leave.hosts.iter().any(|allowed| *allowed == found || allowed.eq_ignore_ascii_case(host));
     if has_leave || leave.outbound.has_host(host, &found) {
         return Ok(AgentAddress { uri, policy: AddressPolicy::Trusted });
@@ -530,6 +562,44 @@ pub(super) fn trusted(
         }
         (_, outbound) => Ok(AgentAddress { uri, policy: AddressPolicy::Listed(outbound.clone()) }),
     }
+}
+
+/// Checks an address of an agent that a source named, as that of a card at the origin of the source.
+/// An agent with the credentials of the source may only be at a host that the source lists.
+///
+/// # Errors
+///
+/// [`UntrustedInterface`] names the reason and the remedy.
+pub(super) fn of_source(
+    uri: Uri,
+    source: &AgentSource,
+    leave: CardPolicy<'_>,
+) -> Result<AgentAddress, UntrustedInterface> {
+    let url = uri.to_string();
+    let none = Arc::new(AllowList::default());
+    let place = source.url.as_ref().filter(|_| !source.has_credentials).and_then(|url| url.parse().ok());
+    let judged = match place {
+        Some(place) => trusted(&url, Some(&place), leave),
+        None => {
+            let outbound = if source.has_credentials { &none } else { leave.outbound };
+            let host = uri.host().unwrap_or_default();
+            let read =
+                Host::read(host).map_err(|problem| UntrustedInterface::OddHost(shown(&url), problem))?;
+            let found = origin(host, effective_port(&uri));
+            with_leave(
+                uri,
+                read,
+                CardPolicy { outbound, ..leave },
+                Origins { found, expected: String::new() },
+            )
+        }
+    };
+    judged.map_err(|error| match error {
+        UntrustedInterface::OtherHost { found, class, .. } => {
+            UntrustedInterface::Unlisted { found, class, name: source.name.clone() }
+        }
+        other => other,
+    })
 }
 
 /// Returns a URL for the log: without user and query, which may be secrets.

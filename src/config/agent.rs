@@ -28,7 +28,7 @@ use super::reference::{ReloadableSecret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
 use super::spanned::{Location, Spanned, TEMPLATE, TemplateVisitor};
-use super::{AgentAuth, MethodSettings, PerMethod};
+use super::{AgentAuth, AgentSource, MethodSettings, PerMethod};
 
 /// Largest file of a card, in bytes.
 const MAX_CARD_BYTES: usize = 1 << 20;
@@ -190,6 +190,8 @@ pub struct Agent {
     pub task: TaskMode,
     /// The manifest that it came from, if any.
     pub manifest: Option<Manifest>,
+    /// The source that named it; `None`: the configuration has it.
+    pub source: Option<AgentSource>,
     /// Overrides for single methods. Default: none.
     pub methods: PerMethod<MethodSettings>,
 }
@@ -227,6 +229,7 @@ impl Agent {
             rate: 0,
             task: TaskMode::default(),
             manifest: None,
+            source: None,
         }
     }
 

@@ -589,7 +589,7 @@ checked_text!(Pattern as "pattern", |pattern: &str| {
 pub(super) fn rules(
     written: Spanned<Vec<Spanned<RuleKeys>>>,
     auth: &Auth,
-    agents: &[&str],
+    agents: Option<&[&str]>,
     context: &mut ResolveContext<'_>,
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
@@ -606,7 +606,7 @@ pub(super) fn rules(
 }
 
 impl RuleKeys {
-    fn resolve(mut self, number: usize, agents: &[&str], context: &mut ResolveContext<'_>) -> Rule {
+    fn resolve(mut self, number: usize, agents: Option<&[&str]>, context: &mut ResolveContext<'_>) -> Rule {
         let agents_place = self.agents.place().unwrap_or(&self.section).clone();
         let rule = Rule {
             name: self.name(context).unwrap_or_else(|| number.to_string()),
@@ -621,7 +621,7 @@ impl RuleKeys {
             resources: patterns(self.resources, context),
         };
         for pattern in rule.agents.iter().flatten().filter(|pattern| !pattern.contains('*')) {
-            if !agents.contains(&pattern.as_str()) {
+            if agents.is_some_and(|agents| !agents.contains(&pattern.as_str())) {
                 context.problem(&agents_place, format!("there is no agent {pattern:?}"));
             }
         }

@@ -8,7 +8,8 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 20] = [
+const OPTIONAL_SECTIONS: [&str; 21] = [
+    "sources",
     "tracing",
     "listeners[].tls",
     "admin",
@@ -33,7 +34,8 @@ const OPTIONAL_SECTIONS: [&str; 20] = [
 /// Keys of the example that stand in it although another key could replace them.
 const SHOWN_KEYS: [&str; 1] = ["agents.NAME.card"];
 /// Names of the example, by the section that they are in.
-const NAMES: [(&str, &str); 4] = [
+const NAMES: [(&str, &str); 5] = [
+    ("sources", "partners"),
     ("agents", "weather"),
     ("agents.NAME.skills", "forecast"),
     ("calls.clients", "our-host"),

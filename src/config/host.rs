@@ -11,10 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::Uri;
 use http::uri::{Authority, Scheme};
 
-use super::Agent;
-use super::agent::MAX_NAME_BYTES;
 use super::forms::checked_text;
-use super::manifest;
 use super::resolve::ResolveContext;
 use super::spanned::Location;
 
@@ -182,40 +179,6 @@ fn check_port(authority: &Authority) -> Result<(), String> {
         Some((_, port)) if port.parse::<u16>().is_err() => Err("has a port that is no port".to_owned()),
         _ => Ok(()),
     }
-}
-
-/// Returns the agents at these URLs, of the agents or of their cards, each under a name of its own:
-/// the last segment of the path, else the first label of the host, else `agent`.
-///
-/// # Errors
-///
-/// The first URL that is not usable, with the reason.
-pub(crate) fn agents_at(urls: &[String]) -> Result<Vec<Agent>, String> {
-    let mut agents: Vec<Agent> = Vec::new();
-    for url in urls {
-        let uri = web_url(url).map_err(|problem| format!("{url}: {problem}"))?;
-        let base = manifest::name(&name_in_url(&uri));
-        let base = if base.is_empty() { "agent".to_owned() } else { base };
-        let is_free = |name: &String| agents.iter().all(|agent| agent.name != *name);
-        let numbered = (2..).map(|number| {
-            let end = format!("-{number}");
-            base.chars().take(MAX_NAME_BYTES - end.len()).chain(end.chars()).collect()
-        });
-        let name = std::iter::once(base.clone()).chain(numbered).find(is_free).unwrap_or_default();
-        agents.push(Agent::new(name, url));
-    }
-    Ok(agents)
-}
-
-/// Returns the part of the URL that names the agent; empty if there is none.
-fn name_in_url(url: &Uri) -> String {
-    let path = url.path().split("/.well-known/").next().unwrap_or_default();
-    let path = path.strip_suffix(".json").unwrap_or(path);
-    let segment = path.rsplit('/').find(|segment| !segment.is_empty());
-    let host = url.host().unwrap_or_default();
-    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
-    let label = host.split_once('.').filter(|_| !is_address).map(|(label, _)| label);
-    segment.or(label).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ pub mod reference;
 mod resolve;
 mod section;
 pub mod settings;
+mod sources;
 mod spanned;
 mod tracing;
 mod units;
@@ -75,7 +76,7 @@ pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
 pub(crate) use credentials::{FRAMING, is_forbidden};
 pub use documentation::{example, key_reference};
 pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
-pub(crate) use host::{Host, agents_at, effective_port, is_loopback_host, origin_of};
+pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
 pub use http_resources::{ArtifactFiles, HttpResource};
 pub use listener::{
     AddressHeader, Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule,
@@ -96,6 +97,8 @@ pub use resolve::{Problem, Problems};
 pub use settings::Limits;
 pub use settings::Settings;
 pub use settings::{Log, LogFormat, Reload, Shutdown, Upgrade};
+pub use sources::{AgentSource, Source, SourcePlace};
+pub(crate) use sources::{FoundAgent, agents_at, agents_of_cards, found_agent};
 pub use tracing::{OtlpProtocol, Tracing};
 pub(crate) use units::parse_duration;
 

@@ -395,7 +395,7 @@ fn read_file(
 /// Returns the prompts, sorted by name. `agents` are the names of all agents.
 pub(super) fn prompts(
     written: Spanned<BTreeMap<String, Spanned<PromptKeys>>>,
-    agents: &[&str],
+    agents: Option<&[&str]>,
     context: &mut ResolveContext<'_>,
 ) -> Vec<Prompt> {
     let Some((place, written)) = written.take() else { return Vec::new() };
@@ -412,7 +412,7 @@ pub(super) fn prompts(
         let place = keys.agent.place().cloned();
         let prompt = keys.resolve(name, context);
         if let (Some(place), Some(agent)) = (place, &prompt.agent)
-            && !agents.contains(&agent.as_str())
+            && agents.is_some_and(|agents| !agents.contains(&agent.as_str()))
         {
             context.problem(&place, format!("there is no agent {agent:?}"));
         }

@@ -28,6 +28,7 @@ use super::prompts::{Prompt, PromptKeys, prompts};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
+use super::sources::{Source, SourceKeys, sources};
 use super::spanned::{Location, OneOrMany, Spanned};
 use super::tracing::{Tracing, TracingKeys};
 use super::units::ByteSize;
@@ -36,7 +37,7 @@ section! {
     /// The configuration of mcp-a2a-gateway.
     keys ConfigKeys("mcp-a2a-gateway") with {
         "title": "mcp-a2a-gateway",
-        "anyOf": [{ "required": ["agents"] }, { "required": ["manifests"] }, { "required": ["include"] }]
+        "anyOf": [{ "required": ["agents"] }, { "required": ["manifests"] }, { "required": ["include"] }, { "required": ["sources"] }]
     } {
         /// Paths of further files of this configuration; `*` in a name is any text. Their keys join
         /// the ones here: lists are appended in the order of the files, sections get the keys of
@@ -61,7 +62,7 @@ section! {
         /// is kept in `tasks.data_dir`; without that handles end with the process.
         seal_key: OneOrMany<Spanned<Template>> [example ["${env:GATEWAY_SEAL_KEY}"]],
         /// The A2A agents, each under its name: a lower-case letter or digit, then up to 31
-        /// lower-case letters, digits, `-` and `_`. At least one, here or in `manifests`.
+        /// lower-case letters, digits, `-` and `_`. At least one, here or in `manifests`, or `sources`.
         agents: BTreeMap<String, Spanned<AgentKeys>> [schema {
             "minProperties": 1,
             "propertyNames": { "pattern": "^[a-z0-9][a-z0-9_-]{0,31}$" }
@@ -75,6 +76,10 @@ section! {
         /// The path of a folder in which every `*.json` is the ARDF manifest (`subagent@v0.1`) of
         /// one more agent, named by its `id`: in lower case, other characters as `-`, cut to 32.
         manifests: String [example subagents],
+        /// Sources of further agents, each under a name as of an agent: folders of cards, API
+        /// catalogs, other gateways. Their agents never replace one of `agents` or `manifests`, nor
+        /// one of a source that is before it by its name. At most 32.
+        sources: BTreeMap<String, Spanned<SourceKeys>>,
         /// Destinations of the gateway that cards and clients may choose.
         outbound: KeysOf<Outbound> => Outbound,
         /// MCP.
@@ -144,6 +149,9 @@ pub struct Settings {
     pub agents: Vec<Agent>,
     /// Settings of all agents that do not state them.
     pub agent_defaults: AgentDefaults,
+    /// Sources of further agents, sorted by name; names are unique. The commands `serve` and `stdio`
+    /// read them.
+    pub sources: Vec<Source>,
     /// Hosts and networks to which cards may send the gateway.
     pub outbound: Outbound,
     /// MCP settings of the gateway.
@@ -200,6 +208,7 @@ impl Settings {
             rules: Vec::new(),
             agents,
             agent_defaults: AgentDefaults::default(),
+            sources: Vec::new(),
             outbound: Outbound::default(),
             mcp: Mcp::default(),
             resources: Resources::default(),
@@ -242,10 +251,16 @@ impl ConfigKeys {
         let mut defaults = AgentDefaultKeys::resolve(std::mem::take(&mut self.agent_defaults), context);
         let mut agents = self.resolve_agents(defaults.as_mut(), context);
         agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
+        let mut agent_defaults = defaults.map(AgentDefaultSource::finish).unwrap_or_default();
+        agent_defaults.template.signature = signature;
+        let has_sources = self.sources.place().is_some();
+        let sources = sources(std::mem::take(&mut self.sources), context);
         check_forwarded_keys(&self.section, &auth, &agents, context);
         let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-        let rules = rules(std::mem::take(&mut self.rules), &auth, &names, context);
-        let prompts = prompts(std::mem::take(&mut self.prompts), &names, context);
+        // Sources may have any other.
+        let names = Some(&*names).filter(|_| !has_sources);
+        let rules = rules(std::mem::take(&mut self.rules), &auth, names, context);
+        let prompts = prompts(std::mem::take(&mut self.prompts), names, context);
         let serves_push = listeners.iter().any(|listener| listener.serve.push);
         let push = match needed {
             ListenerRule::Required => self.resolve_push(has_url, serves_push, context),
@@ -261,7 +276,8 @@ impl ConfigKeys {
             seal_keys,
             auth,
             rules,
-            agent_defaults: defaults.map(AgentDefaultSource::finish).unwrap_or_default(),
+            agent_defaults,
+            sources,
             outbound: self.outbound(context),
             mcp: self.mcp(context),
             resources: self.resources(context),
@@ -347,7 +363,7 @@ impl ConfigKeys {
     ) -> Vec<Agent> {
         let hint = "write `agents:`, below it a name, and below that `card: URL`";
         let (written, manifests) = (std::mem::take(&mut self.agents), std::mem::take(&mut self.manifests));
-        let may_be_absent = manifests.place().is_some();
+        let may_be_absent = manifests.place().is_some() || self.sources.place().is_some();
         let agents = match may_be_absent {
             true => written.take(),
             false => context.required(written, &self.section, "agents", hint),

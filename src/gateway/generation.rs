@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::GatewayError;
 use super::dispatch::{Dispatcher, EdgeSettings, ListenerPolicy};
+use super::sources::SourceStates;
 use super::succession::{Succession, SuccessionSettings};
 use crate::a2a_server::{A2aDependencies, A2aServer};
 use crate::access::{Authorizer, OAuthMetadata, RequestAuthenticator};
@@ -64,6 +65,8 @@ pub(super) struct LastingParts {
     /// True once the gateway is ready for the first time.
     pub(super) has_been_ready: AtomicBool,
     pub(super) started: Timestamp,
+    /// The states of the sources of agents.
+    pub(super) sources: Arc<SourceStates>,
 }
 
 /// The agents and the limits of a generation, which continue those of the one before.
@@ -134,6 +137,7 @@ impl LastingParts {
             open_requests: Arc::default(),
             has_been_ready: AtomicBool::new(false),
             started: Timestamp::now(),
+            sources: Arc::default(),
         })
     }
 

@@ -9,6 +9,7 @@ mod dispatch;
 mod generation;
 mod reload;
 mod report;
+mod sources;
 mod succession;
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ pub use background::BackgroundService;
 pub use reload::ReloadReport;
 pub(crate) use reload::{LoadSettings, ReloadCause, ReloadError, Reloader};
 pub(crate) use report::{AgentSummary, AwaitedAgent, OverviewReport, ReadyReport, WaitedAgent};
+pub(crate) use sources::SourcePoller;
 
 /// Outcome of a request that was passed to the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,6 +272,9 @@ impl Gateway {
         if self.has_been_ready() || edge.started.instant.elapsed() >= edge.ready_timeout {
             self.state.lasting.has_been_ready.store(true, Ordering::Release);
             return None;
+        }
+        if !self.state.lasting.sources.are_initialized(&dispatcher.configuration.sources) {
+            return Some("sources");
         }
         if !directory.agents().iter().all(|agent| agent.is_initialized()) {
             return Some("agents");

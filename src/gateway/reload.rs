@@ -19,13 +19,16 @@ use tracing::{error, info, warn};
 
 use super::dispatch::Dispatcher;
 use super::generation::GenerationBase;
+use super::sources::SourceStates;
 use super::{Gateway, GatewayError, GatewayState};
 use crate::agents::{Agent, AgentUpkeep, Directory};
 use crate::auth::Authenticator;
-use crate::config::{self, Listener, ListenerTls, MemoryFamily, Problem, Settings};
+use crate::config::{self, FoundAgent, Listener, ListenerTls, MemoryFamily, Problem, Settings};
 use crate::tasks::Timestamp;
 use crate::telemetry::label::ConfigReload;
 use crate::telemetry::log;
+use crate::telemetry::metrics::ConfigMetrics;
+use crate::transport::HttpClient;
 
 /// Longest wait for the card of an agent after its location has changed: calls of it would fail
 /// meanwhile.
@@ -127,8 +130,8 @@ pub(crate) struct Reloader {
 struct ReloadTurn {
     /// The configuration as it was loaded last.
     configured: Settings,
-    /// The agents of other sources, by the name of the source.
-    sources: BTreeMap<String, Vec<config::Agent>>,
+    /// The agents that the sources have named, by the name of the source.
+    found: BTreeMap<String, Vec<FoundAgent>>,
     not_before: Instant,
 }
 
@@ -138,9 +141,12 @@ impl ReloadTurn {
     fn settings(&self) -> Settings {
         let mut settings = self.configured.clone();
         let mut names: BTreeSet<String> = settings.agents.iter().map(|agent| agent.name.clone()).collect();
-        for agent in self.sources.values().flatten() {
-            if names.insert(agent.name.clone()) {
-                settings.agents.push(agent.clone());
+        for source in &self.configured.sources {
+            for found in self.found.get(&source.name).into_iter().flatten() {
+                if names.insert(found.name.clone()) {
+                    let agent = source.agent(found, &self.configured.agent_defaults.template);
+                    settings.agents.push(agent);
+                }
             }
         }
         settings.agents.sort_by(|one, other| one.name.cmp(&other.name));
@@ -152,7 +158,7 @@ impl Reloader {
     /// Creates the reloader of a gateway that was created with the settings `configured`. `load`
     /// reads them again.
     pub(crate) fn new(gateway: Gateway, configured: Settings, load: Arc<LoadSettings>) -> Arc<Self> {
-        let turn = ReloadTurn { configured, sources: BTreeMap::new(), not_before: Instant::now() };
+        let turn = ReloadTurn { configured, found: BTreeMap::new(), not_before: Instant::now() };
         let waiting = Semaphore::new(MAX_WAITING_RELOADS);
         Arc::new(Self { gateway, load, turn: Mutex::new(turn), waiting })
     }
@@ -160,6 +166,26 @@ impl Reloader {
     /// Returns the configuration as it was loaded last.
     pub(crate) async fn configured(&self) -> Settings {
         self.turn.lock().await.configured.clone()
+    }
+
+    /// Returns the sources of agents of the configuration as it was loaded last.
+    pub(super) async fn sources(&self) -> Vec<config::Source> {
+        self.turn.lock().await.configured.sources.clone()
+    }
+
+    /// Returns the states of the sources.
+    pub(super) fn source_states(&self) -> &SourceStates {
+        &self.gateway.state.lasting.sources
+    }
+
+    /// Returns the client for requests to sources.
+    pub(super) fn http_client(&self) -> HttpClient {
+        self.gateway.state.lasting.http_client.clone()
+    }
+
+    /// Returns the metrics of the configuration.
+    pub(super) fn config_metrics(&self) -> &ConfigMetrics {
+        &self.gateway.state.lasting.metrics.config
     }
 
     /// Reads the configuration again and applies it.
@@ -184,6 +210,8 @@ impl Reloader {
                     if applied.is_err() {
                         turn.configured = before;
                     }
+                    let ReloadTurn { configured, found, .. } = &mut *turn;
+                    found.retain(|name, _| configured.sources.iter().any(|source| source.name == *name));
                     applied.map_err(ReloadError::from)
                 }
                 Err(problems) => Err(ReloadError::Rejected(problems)),
@@ -199,24 +227,23 @@ impl Reloader {
     /// # Errors
     ///
     /// [`ReloadError`]; nothing has changed then.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for sources of agents besides the configuration"))]
     pub(crate) async fn set_agents(
         self: &Arc<Self>,
         source: &str,
-        agents: Vec<config::Agent>,
+        agents: Vec<FoundAgent>,
     ) -> Result<ReloadReport, ReloadError> {
         let (reloader, source) = (self.clone(), source.to_owned());
         self.detached(async move {
             let mut turn = reloader.turn().await?;
             let before = match agents.is_empty() {
-                true => turn.sources.remove(&source),
-                false => turn.sources.insert(source.clone(), agents),
+                true => turn.found.remove(&source),
+                false => turn.found.insert(source.clone(), agents),
             };
             let applied = reloader.gateway.reload(turn.settings()).await;
             if applied.is_err() {
                 match before {
-                    Some(before) => drop(turn.sources.insert(source, before)),
-                    None => drop(turn.sources.remove(&source)),
+                    Some(before) => drop(turn.found.insert(source, before)),
+                    None => drop(turn.found.remove(&source)),
                 }
             }
             reloader.conclude(&mut turn, ReloadCause::Source, applied.map_err(ReloadError::from))
@@ -641,6 +668,7 @@ fn changed_sections(used: &Settings, new: &Settings) -> Vec<String> {
         rules,
         agents,
         agent_defaults,
+        sources,
         outbound,
         mcp,
         resources,

@@ -42,7 +42,7 @@ const MAX_NAMED_AGENTS: usize = 50;
 
 /// The readiness of a gateway.
 pub(crate) struct ReadyReport {
-    /// The reason for which it is not ready, if it is not: `draining`, `agents` or `tools`.
+    /// The reason for which it is not ready, if it is not: `draining`, `sources`, `agents` or `tools`.
     pub(crate) reason: Option<&'static str>,
     /// The agents that have not answered since the start.
     pub(crate) waiting: Vec<WaitedAgent>,
@@ -90,11 +90,12 @@ impl Gateway {
         let named = named.collect();
         let down = agents.iter().filter(|agent| agent.is_initialized() && agent.known().is_none());
         let down = down.take(MAX_NAMED_AGENTS).map(|agent| format!("agents.{}", agent.settings.name));
+        let failing = self.state.lasting.sources.failing();
         ReadyReport {
             reason: self.unready_reason(),
             waiting: named,
             waiting_more: waiting.count(),
-            degraded: self.degraded().into_iter().map(str::to_owned).chain(down).collect(),
+            degraded: self.degraded().into_iter().map(str::to_owned).chain(down).chain(failing).collect(),
         }
     }
 

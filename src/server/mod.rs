@@ -39,7 +39,7 @@ use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 use crate::admin::AdminApp;
 use crate::config::{Admin, Limits, Listener, ListenerTls, RequireRule, Settings, Shutdown};
-use crate::gateway::{self, Gateway, GatewayError, Reloader};
+use crate::gateway::{self, Gateway, GatewayError, Reloader, SourcePoller};
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
@@ -157,6 +157,9 @@ fn create(
         add_level_service(&mut server);
     }
     if let (Some(reloader), Some(file)) = (reloader, config_file) {
+        let mut sources = background_service("sources", SourceService(SourcePoller::new(reloader.clone())));
+        sources.threads = Some(1);
+        server.add_service(sources);
         let watcher = ConfigWatcher::new(reloader, config_hangups, file, &settings);
         let mut watch = background_service("configuration", watcher);
         watch.threads = Some(1);
@@ -226,6 +229,19 @@ fn add_level_service(server: &mut Server) {
     if let Some(levels) = log::LevelSignals::register() {
         let levels = LevelService(tokio::sync::Mutex::new(levels));
         server.add_service(background_service("log level", levels));
+    }
+}
+
+/// Reads the sources of agents until the process ends.
+struct SourceService(SourcePoller);
+
+#[async_trait]
+impl BackgroundService for SourceService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        tokio::select! {
+            () = self.0.run() => {}
+            _ = shutdown.wait_for(|ends| *ends) => {}
+        }
     }
 }
 

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use prometheus::core::{Collector, MetricVec, MetricVecBuilder};
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::label::ConfigReload;
+use super::label::{ConfigReload, SourcePoll};
 use super::metrics::{GaugeGuard, opts, register};
 
 /// The metrics of the configuration and its reloads.
@@ -15,6 +15,8 @@ pub(crate) struct ConfigMetrics {
     held: IntGauge,
     reloads: [IntCounter; ConfigReload::ALL.len()],
     last_success: IntGauge,
+    source_polls: IntCounterVec,
+    source_agents: IntGaugeVec,
 }
 
 impl ConfigMetrics {
@@ -25,7 +27,14 @@ impl ConfigMetrics {
             &["outcome"],
         )?;
         let reloads = register(registry, reloads)?;
+        let source_polls = IntCounterVec::new(
+            opts("source_polls_total", "Readings of a source of agents, by outcome."),
+            &["source", "outcome"],
+        )?;
+        let source_agents = opts("source_agents", "Agents that a source of agents names, used or not.");
         Ok(Self {
+            source_polls: register(registry, source_polls)?,
+            source_agents: register(registry, IntGaugeVec::new(source_agents, &["source"])?)?,
             generation: gauge(
                 "config_generation",
                 "Number of the configuration in use: 1 at the start, one more with each applied reload.",
@@ -57,6 +66,21 @@ impl ConfigMetrics {
         if let Some(counter) = self.reloads.get(outcome as usize) {
             counter.inc();
         }
+    }
+
+    /// Counts a reading of a source of agents, and records the number of its agents.
+    pub(crate) fn record_source(&self, source: &str, outcome: SourcePoll, agents: usize) {
+        self.source_polls.with_label_values(&[source, outcome.label()]).inc();
+        self.source_agents.with_label_values(&[source]).set(i64::try_from(agents).unwrap_or(i64::MAX));
+    }
+
+    /// Removes the series of a source that has left the configuration.
+    pub(crate) fn forget_source(&self, source: &str) {
+        for outcome in SourcePoll::ALL {
+            // Fails only if there is no such series.
+            drop(self.source_polls.remove_label_values(&[source, outcome.label()]));
+        }
+        drop(self.source_agents.remove_label_values(&[source]));
     }
 
     /// Records the time of the start, or of a reload that was not rejected.

@@ -318,6 +318,16 @@ labels! {
 }
 
 labels! {
+    /// The outcome of reading a source of agents.
+    SourcePoll {
+        /// Its agents are known.
+        Ok = "ok",
+        /// It could not be read: its last agents stay.
+        Failed = "failed",
+    }
+}
+
+labels! {
     /// The reason for which a request was rejected before any agent was contacted.
     Refusal {
         /// The caller did not authenticate.
@@ -373,6 +383,7 @@ mod tests {
         check(&Handshake::ALL, Handshake::label, |item| item as usize);
         check(&Reload::ALL, Reload::label, |item| item as usize);
         check(&ConfigReload::ALL, ConfigReload::label, |item| item as usize);
+        check(&SourcePoll::ALL, SourcePoll::label, |item| item as usize);
         check(&Refusal::ALL, Refusal::label, |item| item as usize);
     }
 

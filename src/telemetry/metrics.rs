@@ -18,7 +18,8 @@ use prometheus::{
 
 use super::balance::LoadBalancerMetrics;
 pub(crate) use super::balance::{EndpointMetrics, QueueMetrics};
-use super::config::{ConfigMetrics, forget_series};
+pub(crate) use super::config::ConfigMetrics;
+use super::config::forget_series;
 use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
 use super::log::dropped_lines;
 use super::process::EdgeMetrics;
@@ -788,6 +789,11 @@ mod tests {
             "`outcome` of reloads of the configuration",
             crate::telemetry::label::ConfigReload::ALL.map(crate::telemetry::label::ConfigReload::label),
             crate::telemetry::label::ConfigReload::COMMENTS,
+        );
+        page += &values(
+            "`outcome` of readings of a source of agents",
+            crate::telemetry::label::SourcePoll::ALL.map(crate::telemetry::label::SourcePoll::label),
+            crate::telemetry::label::SourcePoll::COMMENTS,
         );
         page +=
             &values("`outcome` of TLS handshakes", Handshake::ALL.map(Handshake::label), Handshake::COMMENTS);

@@ -233,6 +233,8 @@ const WITH_BATCH: &[&str] = &[
 ];
 /// Composition alone: the services, and the parts that they are made of.
 const BELOW_GATEWAY: &[&str] = &[
+    // Sources of agents that fail are read again later.
+    "backoff",
     "otlp",
     "batch",
     "memory",

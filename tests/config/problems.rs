@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown, upgrade, reload, auth, rules)";
+gateway.yaml:33: zebra: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, sources, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown, upgrade, reload, auth, rules)";
     pretty(&report(text), expected);
 }
 
@@ -210,7 +210,7 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown, upgrade, reload, auth, rules)",
+            "3: a\u{fffd}b: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, sources, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown, upgrade, reload, auth, rules)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");

@@ -2,11 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::{TOOL, TestGateway, TestRequest, completed, settle};
-use crate::config::{Agent, Listener, RequireRule, Settings};
+use crate::config::{
+    Agent, AgentTls, CardSource, FoundAgent, Listener, RequireRule, Settings, Source, SourcePlace,
+};
 use crate::gateway::{Gateway, ReloadCause, Reloader};
 
 fn settings() -> Settings {
@@ -125,21 +128,41 @@ async fn call_ends_after_its_agent_is_removed() {
 /// replace one of them.
 #[tokio::test]
 async fn source_of_agents_is_applied() {
-    let (gateway, _) = Gateway::new(settings()).unwrap();
-    let reloader = Reloader::new(gateway.clone(), settings(), Arc::new(|| Ok(settings())));
+    let with_source = || {
+        let mut settings = settings();
+        settings.sources.push(Source {
+            name: "catalog".to_owned(),
+            place: SourcePlace::Url("http://other.example/list".to_owned()),
+            hosts: Vec::new(),
+            headers: Vec::new(),
+            tls: AgentTls::default(),
+            interval: Duration::from_secs(60),
+            timeout: Duration::from_secs(1),
+            max_bytes: 1024,
+            max_agents: 10,
+        });
+        settings
+    };
+    let (gateway, _) = Gateway::new(with_source()).unwrap();
+    let reloader = Reloader::new(gateway.clone(), with_source(), Arc::new(move || Ok(with_source())));
     let names = || {
         let current = gateway.current();
         let agents = current.discovery.directory.agents();
         agents.iter().map(|agent| agent.settings.card.without_secrets()).collect::<Vec<_>>()
     };
-    let offered = ["bard", "news"].map(|name| Agent::new(name, format!("http://other.example/{name}")));
+    let offered = ["bard", "news"].map(|name| {
+        let card = CardSource::Url(format!("http://other.example/{name}"));
+        FoundAgent { name: name.to_owned(), card }
+    });
     let report = reloader.set_agents("catalog", offered.to_vec()).await.unwrap();
     assert_eq!(report.agents_added, ["news"]);
     let both = ["http://bard.example/card", "http://other.example/news"];
     assert_eq!(names(), both);
     assert!(!reloader.reload(ReloadCause::Signal).await.unwrap().is_applied());
     assert_eq!(names(), both);
-    assert!(reloader.set_agents("catalog", vec![Agent::new("x", "no url")]).await.is_err());
-    assert_eq!(names(), both);
+    // One that cannot be reached is no problem of the configuration.
+    let elsewhere = CardSource::Url("http://else.example/x".to_owned());
+    let offered = vec![FoundAgent { name: "news".to_owned(), card: elsewhere }];
+    assert_eq!(reloader.set_agents("catalog", offered).await.unwrap().agents_changed, ["news"]);
     assert_eq!(reloader.set_agents("catalog", Vec::new()).await.unwrap().agents_removed, ["news"]);
 }

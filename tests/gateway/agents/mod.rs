@@ -18,6 +18,7 @@ mod moving;
 mod odd_answers;
 mod outputs;
 mod queue;
+mod sources;
 mod specified_manifests;
 mod transport;
 mod v0_1;

@@ -1,0 +1,249 @@
+//! Agents of `sources`: folders of cards, API catalogs and other gateways.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::payload::v1;
+use crate::support::{Card, Reply, Request, ScriptedAgent, Signal, TestGateway, in_time};
+
+const QUIET: &str = "mcp: { subagent_tools: false, find_agent: false }\n";
+
+/// Returns the names of the tools that a client sees.
+async fn tools(gateway: &TestGateway) -> Vec<String> {
+    let listed = gateway.client().modern("tools/list", json!({})).await.result().await;
+    let tools = listed["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until a client sees these tools.
+async fn sees(gateway: &TestGateway, expected: &[&str]) {
+    in_time(&format!("{expected:?}"), async {
+        while tools(gateway).await != expected {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+async fn shows(gateway: &TestGateway, line: &str) {
+    in_time(line, async {
+        while !gateway.metrics().await.lines().any(|shown| shown == line) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+}
+
+async fn ready(gateway: &TestGateway) -> Value {
+    gateway.admin().at("/readyz").header("Accept", "application/json").get(&[]).await.json().await
+}
+
+async fn agent(skill: &str) -> ScriptedAgent {
+    let agent = ScriptedAgent::start(Card::v1().skill(skill)).await;
+    agent.on_send(|_| Reply::result(v1::message("la")));
+    agent
+}
+
+fn is_authorized(request: &Request) -> bool {
+    request.header("authorization").is_some()
+}
+
+/// Writes the card of an agent to a file.
+fn write_card(path: &Path, agent: &ScriptedAgent, skill: &str) {
+    std::fs::write(path, Card::v1().skill(skill).body(&agent.url())).unwrap();
+}
+
+/// A card that is added to the folder becomes an agent, and one that is removed goes. One at a host
+/// that the source does not list is not called, and a name of the configuration is never replaced.
+#[tokio::test]
+async fn folder_of_cards_is_watched() {
+    let (bard, news, other) = (agent("sing").await, agent("read").await, agent("spy").await);
+    let (bard_url, news_place) = (bard.card_url(), news.address());
+    let gateway = TestGateway::start(|ports| {
+        let folder = ports.directory.join("cards");
+        std::fs::create_dir(&folder).unwrap();
+        write_card(&folder.join("News Desk.json"), &news, "read");
+        write_card(&folder.join("bard.json"), &other, "spy");
+        write_card(&folder.join("stranger.json"), &other, "spy");
+        format!(
+            "{}{QUIET}agents: {{ bard: {{ card: '{bard_url}' }} }}\nsources:\n  desk:\n    folder: cards\n    interval: 1s\n    \
+             hosts: ['{news_place}']\n",
+            ports.listeners()
+        )
+    })
+    .await;
+    sees(&gateway, &["bard_sing", "news-desk_read"]).await;
+    let call = json!({ "name": "news-desk_read", "arguments": { "text": "go" } });
+    assert_eq!(gateway.client().modern("tools/call", call).await.result().await["content"][0]["text"], "la");
+    let report = gateway.admin().at("/agents").get(&[]).await.text().await;
+    assert!(report.contains("sources.desk.hosts"), "{report}");
+    let cards = gateway.ports().directory.join("cards");
+    write_card(&cards.join("weather.json"), &news, "forecast");
+    sees(&gateway, &["bard_sing", "news-desk_read", "weather_forecast"]).await;
+    std::fs::remove_file(cards.join("News Desk.json")).unwrap();
+    sees(&gateway, &["bard_sing", "weather_forecast"]).await;
+    assert!(other.requests().is_empty(), "{:?}", other.requests());
+    shows(&gateway, "mcp_a2a_gateway_source_agents{source=\"desk\"} 3").await;
+}
+
+/// Returns a catalog (RFC 9727) of the cards of agents.
+fn catalog(agents: &[&ScriptedAgent]) -> Value {
+    let contexts = agents.iter().map(|agent| {
+        json!({ "anchor": agent.url(), "service-desc": [{ "href": agent.card_url(), "type": "application/json" }] })
+    });
+    json!({ "linkset": contexts.collect::<Vec<_>>() })
+}
+
+/// Credentials of a source go to itself and to the hosts that it lists, and to no other agent. A
+/// source that fails keeps its agents and is named until it is back.
+#[tokio::test]
+async fn catalog_names_agents() {
+    let partner = ScriptedAgent::start(Card::v1()).await;
+    let (listed, open, shut) = (agent("sing").await, agent("read").await, agent("spy").await);
+    let shown = catalog(&[&listed, &open]);
+    partner.on_path("/catalog", move |_| Reply::json(&shown));
+    // Loopback has more addresses than one: this one is neither listed nor allowed.
+    let away = catalog(&[&listed, &open, &shut]).to_string();
+    let away = away
+        .replace(shut.url().trim_end_matches('/'), &format!("http://127.0.0.9:{}", shut.address().port()));
+    let away: Value = serde_json::from_str(&away).unwrap();
+    let (host, other, url) = (listed.address(), open.address(), partner.url());
+    let gateway = TestGateway::start(|ports| {
+        format!(
+            "{}{QUIET}outbound: {{ allow: ['{other}'] }}\nsources:\n  partners:\n    url: {}/catalog\n    interval: 1s\n    \
+             hosts: ['{host}']\n    headers: {{ Authorization: Bearer CANARY }}\n",
+            ports.listeners(),
+            url.trim_end_matches('/'),
+        )
+    })
+    .await;
+    in_time("two agents", async { while tools(&gateway).await.len() != 2 {} }).await;
+    for tool in tools(&gateway).await {
+        let call = json!({ "name": tool, "arguments": { "text": "go" } });
+        let result = gateway.client().modern("tools/call", call).await.result().await;
+        assert_eq!(result["content"][0]["text"], "la", "{result}");
+    }
+    assert!(partner.log().hits("/catalog").into_iter().all(is_authorized));
+    assert!(listed.requests().iter().all(is_authorized) && !listed.requests().is_empty());
+    assert!(!open.requests().iter().any(is_authorized) && !open.requests().is_empty());
+    partner.on_path("/catalog", move |_| Reply::json(&away));
+    shows(&gateway, "mcp_a2a_gateway_source_agents{source=\"partners\"} 3").await;
+    let report = gateway.admin().at("/agents").get(&[]).await.text().await;
+    assert!(report.contains("sources.partners.hosts"), "{report}");
+    assert!(shut.requests().is_empty());
+    partner.on_path("/catalog", |_| Reply::status(500, "broken"));
+    gateway.wait_for_output("failed to read source of agents").await;
+    in_time("the failing source", async {
+        while !ready(&gateway).await["degraded"]
+            .as_array()
+            .is_some_and(|all| all.contains(&json!("sources.partners")))
+        {}
+    })
+    .await;
+    assert_eq!((ready(&gateway).await["ready"].clone(), tools(&gateway).await.len()), (json!(true), 2));
+    let shown = catalog(&[&listed]);
+    partner.on_path("/catalog", move |_| Reply::json(&shown));
+    gateway.wait_for_output("source of agents is read again").await;
+    in_time("one agent", async { while tools(&gateway).await.len() != 1 {} }).await;
+    let failures = gateway.output().matches("failed to read source of agents").count();
+    assert_eq!(failures, 1, "{}", gateway.output());
+    assert!(!gateway.output().contains("CANARY"));
+}
+
+/// The agents of another gateway are those of its list, over all of its pages; a call that runs while
+/// the list changes ends with its result.
+#[tokio::test]
+async fn other_gateway_is_a_source() {
+    let (bard, news) = (agent("sing").await, agent("read").await);
+    let (bard_url, news_url) = (bard.card_url(), news.card_url());
+    let upstream = TestGateway::start(|ports| {
+        let listeners = ports.listeners().replacen("admin:", "    serve: [mcp, a2a]\nadmin:", 1);
+        format!("{listeners}mcp: {{ page_size: 1 }}\nagents: {{ bard: {{ card: '{bard_url}' }}, news: {{ card: '{news_url}' }} }}\n")
+    })
+    .await;
+    let list = upstream.url("/a2a");
+    let config = |ports: &crate::support::Ports, own: &str| {
+        format!(
+            "{}  token: {TOKEN}\n{QUIET}{own}sources: {{ east: {{ url: '{list}', interval: 1s }} }}\n",
+            ports.listeners()
+        )
+    };
+    let gateway = TestGateway::start(|ports| config(ports, "")).await;
+    sees(&gateway, &["bard_sing", "news_read"]).await;
+    let answer = Signal::new();
+    let held = answer.clone();
+    bard.on_stream(move |_| Reply::events([v1::message("la")]).after(&held));
+    let held = answer.clone();
+    bard.on_send(move |_| Reply::result(v1::message("la")).after(&held));
+    let client = gateway.client();
+    let called = client.modern("tools/call", json!({ "name": "bard_sing", "arguments": { "text": "go" } }));
+    let change = async {
+        bard.wait_for("the call", |log| {
+            !log.calls("SendMessage").is_empty() || !log.calls("SendStreamingMessage").is_empty()
+        })
+        .await;
+        // The own agent takes the name, and the source gives it up.
+        let own = format!("agents: {{ bard: {{ card: '{news_url}' }} }}\n");
+        std::fs::write(gateway.ports().directory.join("gateway.yaml"), config(gateway.ports(), &own))
+            .unwrap();
+        let admin = gateway.admin().at("/reload").bearer(TOKEN);
+        let report = admin.send("POST", &[], Vec::new()).await.json().await;
+        assert_eq!(report["agentsChanged"], json!(["bard"]), "{report}");
+        answer.open();
+    };
+    let (called, ()) = tokio::join!(called, change);
+    assert_eq!(called.result().await["content"][0]["text"], "la");
+    sees(&gateway, &["bard_read", "news_read"]).await;
+}
+
+const TOKEN: &str = "a-token-of-the-operators-0123456789";
+
+/// A source that sends too much, too many agents, something else or nothing fails, and changes
+/// nothing.
+#[tokio::test]
+async fn source_is_bounded() {
+    let bard = agent("sing").await;
+    let partner = ScriptedAgent::start(Card::v1()).await;
+    let many: Vec<_> =
+        (0..4).map(|number| json!({ "name": format!("a{number}"), "card": bard.card_url() })).collect();
+    let long = json!({ "agents": [], "more": "x".repeat(5000) });
+    partner.on_path("/many", move |_| Reply::json(&json!({ "agents": many })));
+    partner.on_path("/long", move |_| Reply::json(&long));
+    partner.on_path("/else", |_| Reply::json(&json!({ "openapi": "3.1.0" })));
+    partner.on_path("/html", |_| Reply::bytes_of("text/html", b"<html>CANARY"));
+    partner.on_path("/moved", |_| Reply::status(302, "").header("Location", "http://127.0.0.9:9/"));
+    partner.on_path("/silent", |_| Reply::silence());
+    let endless = json!({ "agents": [], "nextCursor": "again" });
+    partner.on_path("/endless", move |_| Reply::json(&endless));
+    let url = partner.url();
+    let names = ["many", "long", "else", "html", "moved", "silent", "endless"];
+    let gateway = TestGateway::start(|ports| {
+        let source = |name: &&str| {
+            let bounds = "interval: 1m, timeout: 300ms, max_agents: 3, max_bytes: 4KiB";
+            format!("  {name}: {{ url: '{}/{name}', {bounds} }}\n", url.trim_end_matches('/'))
+        };
+        let sources: String = names.iter().map(source).collect();
+        let card = bard.card_url();
+        format!("{}{QUIET}agents: {{ bard: {{ card: '{card}' }} }}\nsources:\n{sources}", ports.listeners())
+    })
+    .await;
+    in_time("all failures", async {
+        while ready(&gateway).await["degraded"].as_array().is_none_or(|all| all.len() < names.len()) {}
+    })
+    .await;
+    assert_eq!(tools(&gateway).await, ["bard_sing"]);
+    let output = gateway.output();
+    for told in [
+        "names more than 3 agents (max_agents)",
+        "is neither an API catalog",
+        "is not JSON of a source",
+        "answered with HTTP 302",
+        "did not respond in time",
+        "has an empty page that is not the last",
+    ] {
+        assert!(output.contains(told), "{told}: {output}");
+    }
+    assert!(!output.contains("CANARY") && bard.calls("SendMessage").is_empty());
+}
