@@ -105,6 +105,7 @@ enum Action {
     /// Writes its answer itself, as a stream.
     Call,
     Reload,
+    Digests,
 }
 
 /// Every route. Besides a row, a new route has an [`Action`] and its arm in [`AdminPages::act`].
@@ -136,6 +137,7 @@ const ROUTES: &[AdminRoute] = &[
     route(Method::POST, "/api/session", Access::Open, Action::SignIn),
     route(Method::DELETE, "/api/session", Access::Open, Action::SignOut),
     route(Method::POST, "/reload", Access::Operator, Action::Reload),
+    get("/config", Access::Operator, Action::Digests),
 ];
 
 const fn get(path: &'static str, access: Access, action: Action) -> AdminRoute {
@@ -298,6 +300,8 @@ struct AdminPages {
     relay: McpRelay,
     /// The configuration at the start, for the page.
     configuration: Value,
+    /// The key of the digests of the configuration.
+    digest_key: [u8; 16],
 }
 
 impl AdminApp {
@@ -340,6 +344,7 @@ impl AdminApp {
             authentication: AdminAuthentication::new(admin),
             relay: McpRelay::new(settings),
             configuration: page::configuration(settings),
+            digest_key: rand::random(),
         };
         Self { pages, timeouts, options }
     }
@@ -548,14 +553,21 @@ impl AdminPages {
                 response
             }
             Action::Reload => self.reload().await?,
+            Action::Digests => {
+                let digests = self.reloader()?.digests(&self.digest_key).await;
+                AdminResponse::json(StatusCode::OK, &digests)
+            }
         })
+    }
+
+    fn reloader(&self) -> Result<&Arc<Reloader>, AdminError> {
+        let missing = || AdminError::new(StatusCode::CONFLICT, "this process has no configuration file");
+        self.reloader.as_ref().ok_or_else(missing)
     }
 
     /// Reloads the configuration, and reports the outcome: 422 if it is rejected.
     async fn reload(&self) -> Result<AdminResponse, AdminError> {
-        let Some(reloader) = &self.reloader else {
-            return Err(AdminError::new(StatusCode::CONFLICT, "this process has no configuration file"));
-        };
+        let reloader = self.reloader()?;
         match reloader.reload(ReloadCause::Request).await {
             Ok(report) => {
                 let outcome = if report.is_applied() { "applied" } else { "unchanged" };

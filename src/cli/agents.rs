@@ -7,11 +7,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use super::{counted, failed, load_for_stdio, print_error, print_line};
 use crate::a2a::AgentCard;
 use crate::agents::{Agent, DeclaredExtension, Directory};
+use crate::config::{Problem, Settings};
+use crate::discovery::{unmatched_settings, unmatched_skills};
 use crate::gateway::tools_of;
 use crate::telemetry::log::takes_colour;
 use crate::telemetry::log::{EscapeStyle, visible};
@@ -33,6 +36,8 @@ struct AgentRow {
     extensions: Vec<String>,
     signed: String,
     problems: Vec<String>,
+    /// Settings of the agent that fit nothing on its card.
+    warnings: Vec<String>,
 }
 
 /// An endpoint from the configuration, and its reachability.
@@ -57,16 +62,12 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
         Ok(settings) => settings,
         Err(code) => return code,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let directory = Metrics::new().map_err(|error| error.to_string()).and_then(|metrics| {
-        let client = HttpClient::through(ClientLimits::default(), settings.outbound.proxy.clone());
-        Directory::new(&settings, client, &metrics).map_err(|problem| problem.to_string())
-    });
-    let (runtime, directory) = match (runtime, directory) {
-        (Ok(runtime), Ok(directory)) => (runtime, Arc::new(directory)),
-        (Err(error), _) => return failed(&error.to_string()),
-        (_, Err(problem)) => return failed(&format!("{}: {problem}", path.display())),
+    let (runtime, directory) = match opened(&settings) {
+        Ok(opened) => opened,
+        Err(problem) => return failed(&format!("{}: {problem}", path.display())),
     };
+    let doubtful = settings.warnings.iter();
+    doubtful.for_each(|warning| print_error(&format!("{}: warning: {warning}", path.display())));
     let table = AgentTable::new(&directory);
     if !json {
         print_visible(&table.head());
@@ -76,6 +77,11 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
             table.print(row);
         }
     }));
+    // Those of agents are in their rows.
+    let unmatched = unmatched_settings(&settings, &directory).into_iter();
+    for warning in unmatched.filter(|warning| !warning.at.starts_with("agents.")) {
+        print_error(&format!("{}: warning: {warning}", path.display()));
+    }
     // A stable sort: the order of the configuration within both kinds.
     rows.sort_by_key(|row| row.problems.is_empty());
     if json {
@@ -87,6 +93,35 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// Returns a runtime, and the agents of a configuration.
+fn opened(settings: &Settings) -> Result<(Runtime, Arc<Directory>), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let metrics = Metrics::new().map_err(|error| error.to_string())?;
+    let client = HttpClient::through(ClientLimits::default(), settings.outbound.proxy.clone());
+    let directory = Directory::new(settings, client, &metrics).map_err(|problem| problem.to_string())?;
+    Ok((runtime, Arc::new(directory)))
+}
+
+/// Contacts the agents of a configuration, and returns a warning for each that has a problem, and for
+/// each setting that fits nothing on their cards.
+///
+/// # Errors
+///
+/// The setting with which no agent can be contacted, as text.
+pub(super) fn online_warnings(settings: &Settings) -> Result<Vec<Problem>, String> {
+    let (runtime, directory) = opened(settings)?;
+    let rows = runtime.block_on(collect(&directory, |_| {}));
+    let warning = |row: &AgentRow, problem: &String| Problem {
+        file: None,
+        line: None,
+        at: format!("agents.{}", row.agent),
+        problem: problem.clone(),
+    };
+    let of_agents = rows.iter().flat_map(|row| row.problems.iter().map(move |problem| warning(row, problem)));
+    Ok(of_agents.chain(unmatched_settings(settings, &directory)).collect())
 }
 
 /// Prints a line that may quote cards.
@@ -155,6 +190,11 @@ fn row(directory: &Directory, agent: &Agent, found: AgentFindings) -> AgentRow {
         extensions: card.into_iter().flat_map(|card| agent.declared(card)).map(extension).collect(),
         signed: card.map(signed).unwrap_or_default(),
         problems,
+        warnings: card
+            .into_iter()
+            .flat_map(|card| unmatched_skills(&agent.settings, card))
+            .map(|warning| warning.to_string())
+            .collect(),
     }
 }
 
@@ -230,6 +270,7 @@ impl AgentTable {
         let line = visible(&self.line(cells), EscapeStyle::Text).into_owned();
         print_line(&if row.problems.is_empty() { line } else { emphasized(&line) });
         row.problems.iter().for_each(|problem| print_visible(&format!("  problem: {problem}")));
+        row.warnings.iter().for_each(|warning| print_visible(&format!("  warning: {warning}")));
         for (name, values) in [("auth", &row.auth), ("extensions", &row.extensions)] {
             if !values.is_empty() {
                 print_visible(&format!("  {name}: {}", values.join(", ")));

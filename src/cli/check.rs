@@ -9,15 +9,20 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
-use super::{counted, done, print_error, print_line};
+use super::agents::online_warnings;
+use super::{counted, failed, health, log_warnings, print_error, print_line};
 use crate::a2a::translate::Operation;
 use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::task_tools::TaskTool;
 use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
-use crate::config::{self, Pem, Problem, Problems, Settings, check_spiffe_id, is_spiffe_uri};
-use crate::gateway::Gateway;
+use crate::config::{
+    self, DocumentChanges, Pem, Problem, Problems, Settings, check_spiffe_id, expand_argument, is_spiffe_uri,
+};
+use crate::gateway::{ConfigDigests, Gateway, needs_restart};
 use crate::mcp::tasks::iso8601;
 use crate::tasks::data_dir;
 use crate::telemetry::log::{EscapeStyle, visible};
@@ -76,14 +81,14 @@ pub(super) fn run(
     path: &Path,
     load: fn(&Path) -> Result<Settings, Problems>,
     as_json: bool,
-    question: &AccessQuery,
+    query: &CheckQuery,
 ) -> ExitCode {
     let settings = match load(path) {
-        Ok(settings) if question.is_there() => return question.answer(&settings, as_json),
+        Ok(settings) if query.question.is_there() => return query.question.answer(&settings, as_json),
         Ok(settings) => settings,
         Err(problems) if as_json => {
             let problems = problems.list().to_vec();
-            return told_in_json(&CheckFindings { problems, ..CheckFindings::default() });
+            return told_in_json(&CheckFindings { problems, ..CheckFindings::default() }, None);
         }
         Err(problems) => {
             print_error(&problems.to_string());
@@ -92,8 +97,19 @@ pub(super) fn run(
     };
     let mut findings = found(&settings, SystemTime::now());
     findings.problems.append(&mut findings.of_manifests);
+    if query.peers.online && findings.problems.is_empty() {
+        match online_warnings(&settings) {
+            Ok(mut warnings) => findings.warnings.append(&mut warnings),
+            Err(problem) => findings.problems.push(about("", problem)),
+        }
+    }
+    let diff = match query.peers.diff(&settings).filter(|_| findings.problems.is_empty()) {
+        Some(Ok(diff)) => Some(diff),
+        Some(Err(problem)) => return failed(&problem),
+        None => None,
+    };
     if as_json {
-        return told_in_json(&findings);
+        return told_in_json(&findings, diff.as_ref());
     }
     let CheckFindings { problems, warnings, certificates, defaults, .. } = findings;
     let file = path.display();
@@ -108,15 +124,20 @@ pub(super) fn run(
     for certificate in &certificates {
         print_line(&visible(&format!("{file}: {}", certificate.line()), EscapeStyle::Text));
     }
-    warnings.iter().for_each(|warning| print_error(&format!("{file}: warning: {warning}")));
-    problems.iter().for_each(|problem| print_error(&format!("{file}: {problem}")));
-    match problems.is_empty() {
-        true => done(&format!("{file}: no problems, {}", counted(settings.agents.len(), "agent"))),
-        false => ExitCode::FAILURE,
+    for warning in &warnings {
+        let line = warning.line.map(|line| format!("{line}:")).unwrap_or_default();
+        let file = warning.file.as_deref().unwrap_or(path).display();
+        print_error(&format!("{file}:{line} warning: {warning}"));
     }
+    problems.iter().for_each(|problem| print_error(&format!("{file}: {problem}")));
+    if !problems.is_empty() {
+        return ExitCode::FAILURE;
+    }
+    print_line(&format!("{file}: no problems, {}", counted(settings.agents.len(), "agent")));
+    diff.map_or(ExitCode::SUCCESS, |diff| diff.print())
 }
 
-fn told_in_json(findings: &CheckFindings) -> ExitCode {
+fn told_in_json(findings: &CheckFindings, diff: Option<&RunningDiff>) -> ExitCode {
     let CheckFindings { problems, warnings, certificates, defaults, .. } = findings;
     let written = |all: &[Problem]| -> Vec<Value> {
         let each = all
@@ -129,9 +150,140 @@ fn told_in_json(findings: &CheckFindings) -> ExitCode {
     let report = json!({
         "ok": is_good, "problems": written(problems), "warnings": written(warnings),
         "certificates": certificates, "agentDefaults": defaults,
+        "diff": diff.map(RunningDiff::json),
     });
     print_line(&visible(&report.to_string(), EscapeStyle::Json));
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    match diff {
+        _ if !is_good => ExitCode::FAILURE,
+        Some(diff) => diff.exit_code(),
+        None => ExitCode::SUCCESS,
+    }
+}
+
+/// The questions of a command line.
+pub(super) struct CheckQuery {
+    pub(super) peers: PeerQuery,
+    pub(super) question: AccessQuery,
+}
+
+/// Questions that others answer: the agents, and a running gateway.
+#[derive(Debug, Args)]
+pub(super) struct PeerQuery {
+    /// Fetch the card of each agent as well, and warn of settings that fit nothing on it: skills, `hidden`, rules,
+    /// tools, phases.
+    #[arg(long, conflicts_with = "caller")]
+    online: bool,
+    /// Compare the file with the configuration of the running gateway with this admin listener: print the keys and
+    /// files that a reload would add, remove or change, without their values, and those that need a restart. The exit
+    /// code is 0 without a difference, 3 with one.
+    #[arg(long, value_name = "ADMIN_URL", conflicts_with_all = ["caller", "stdio"])]
+    diff: Option<String>,
+    /// The admin token for --diff, as ${env:NAME} or ${file:PATH} (in single quotes).
+    #[arg(long, value_name = "TOKEN", requires = "diff")]
+    token: Option<String>,
+}
+
+/// The exit code for a configuration that differs from the running one.
+const IS_DIFFERENT: u8 = 3;
+
+impl PeerQuery {
+    /// Compares the settings with those of the running gateway, if the command line asks for that.
+    fn diff(&self, settings: &Settings) -> Option<Result<RunningDiff, String>> {
+        let url = self.diff.as_deref()?;
+        let url = format!("{}/config", url.trim_end_matches('/'));
+        let running =
+            running_digests(&url, self.token.as_deref()).map_err(|problem| format!("{url}: {problem}"));
+        Some(running.and_then(|running| {
+            let key = unhex(&running.key).ok_or_else(|| format!("{url}: gives no key for its digests"))?;
+            let changes = DocumentChanges::between(&running.digests, &settings.document.digests(&key));
+            Ok(RunningDiff { url, generation: running.generation, changes, waiting: running.awaits_restart })
+        }))
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
+    pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+}
+
+/// Requests the digests of the configuration of a running gateway.
+fn running_digests(url: &str, token: Option<&str>) -> Result<ConfigDigests, String> {
+    let mut headers = HeaderMap::new();
+    if let Some(token) = token {
+        let token = expand_argument(token).map_err(|problem| format!("--token: {problem}"))?;
+        let value = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
+        let mut value = value.map_err(|_| "--token: cannot be a header".to_owned())?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    let answer = health::fetch(url, headers, MAX_DIGEST_BYTES)?;
+    match answer.status.as_u16() {
+        200 => serde_json::from_slice(&answer.body)
+            .map_err(|_| "the answer is not that of an admin listener".to_owned()),
+        401 => Err("the admin listener asks for its token (give it with --token '${env:NAME}')".to_owned()),
+        403 => Err("the admin listener has no way to check operators (set admin.token in its configuration)"
+            .to_owned()),
+        404 => Err("is not served there (give the URL of the admin listener)".to_owned()),
+        status => {
+            let body = String::from_utf8_lossy(&answer.body);
+            Err(format!("HTTP {status}: {}", body.chars().take(300).collect::<String>().trim_end()))
+        }
+    }
+}
+
+/// Most bytes of the digests of a running configuration.
+const MAX_DIGEST_BYTES: usize = 64 << 20;
+
+/// The differences between a file and the configuration of a running gateway.
+struct RunningDiff {
+    url: String,
+    generation: u64,
+    changes: DocumentChanges,
+    /// Keys that were changed before and wait for a restart.
+    waiting: Vec<String>,
+}
+
+impl RunningDiff {
+    fn exit_code(&self) -> ExitCode {
+        if self.changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(IS_DIFFERENT) }
+    }
+
+    /// Returns every key that differs, with its sign.
+    fn paths(&self) -> impl Iterator<Item = (char, &String)> {
+        let DocumentChanges { added, removed, changed } = &self.changes;
+        let added = added.iter().map(|path| ('+', path));
+        let removed = removed.iter().map(|path| ('-', path));
+        added.chain(removed).chain(changed.iter().map(|path| ('~', path)))
+    }
+
+    fn print(&self) -> ExitCode {
+        let (url, generation) = (&self.url, self.generation);
+        let mut paths: Vec<_> = self.paths().collect();
+        paths.sort_by_key(|(_, path)| *path);
+        let count = counted(paths.len(), "difference");
+        print_line(&visible(&format!("{count} to generation {generation} at {url}"), EscapeStyle::Text));
+        for (sign, path) in paths {
+            let note = if needs_restart(path) { " (needs a restart)" } else { "" };
+            print_line(&visible(&format!("  {sign} {path}{note}"), EscapeStyle::Text));
+        }
+        for path in &self.waiting {
+            print_line(&visible(
+                &format!("  ! {path} waits for a restart since an earlier reload"),
+                EscapeStyle::Text,
+            ));
+        }
+        self.exit_code()
+    }
+
+    fn json(&self) -> Value {
+        let DocumentChanges { added, removed, changed } = &self.changes;
+        let restart: Vec<&String> =
+            self.paths().map(|(_, path)| path).filter(|path| needs_restart(path)).collect();
+        json!({
+            "url": self.url, "generation": self.generation, "added": added, "removed": removed,
+            "changed": changed, "restart": restart, "awaitsRestart": self.waiting,
+        })
+    }
 }
 
 /// Returns the function that reads a configuration for a reload, with every problem that `check`
@@ -142,13 +294,18 @@ pub(super) fn loader(path: &Path) -> impl Fn() -> Result<Settings, Vec<Problem>>
         let settings = config::load(&path).map_err(|problems| problems.list().to_vec())?;
         let mut findings = judged(&settings, SystemTime::now());
         findings.problems.append(&mut findings.of_manifests);
-        if findings.problems.is_empty() { Ok(settings) } else { Err(findings.problems) }
+        if !findings.problems.is_empty() {
+            return Err(findings.problems);
+        }
+        log_warnings(&settings);
+        Ok(settings)
     }
 }
 
 /// Returns the findings about settings. The gateway itself is created by the caller.
 fn judged(settings: &Settings, now: SystemTime) -> CheckFindings {
     let mut findings = dates(settings, now);
+    findings.warnings.extend(settings.warnings.iter().cloned());
     if let Some(dir) = &settings.tasks.data_dir {
         let probed = data_dir::probe(dir).map_err(|problem| problem.to_string());
         let probed = probed.and_then(|()| match settings.seal_keys.is_empty() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::ValueEnum;
-use http::{Request, Uri};
+use http::{HeaderMap, Request, StatusCode, Uri};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -66,10 +66,12 @@ pub(super) fn run(url: Option<String>, config: &ConfigArgument, probe: Probe) ->
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
         return failed("cannot start a runtime");
     };
-    match runtime.block_on(async { timeout(ANSWER_TIMEOUT, ask(&url)).await }) {
+    let asked = ask(&url, HeaderMap::new(), MAX_ANSWER_BYTES);
+    match runtime.block_on(async { timeout(ANSWER_TIMEOUT, asked).await }) {
         Ok(Ok(answer)) => {
-            print_line(&visible(answer.body.trim_end(), EscapeStyle::Text));
-            if answer.is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            let body = String::from_utf8_lossy(&answer.body);
+            print_line(&visible(body.trim_end(), EscapeStyle::Text));
+            if answer.status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Ok(Err(problem)) => failed(&format!("{url}: {problem}")),
         Err(_) => failed(&format!("{url}: no answer within {} s", ANSWER_TIMEOUT.as_secs())),
@@ -99,12 +101,25 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-struct ProbeAnswer {
-    is_good: bool,
-    body: String,
+/// The answer of a gateway to its operator.
+pub(super) struct GatewayAnswer {
+    pub(super) status: StatusCode,
+    pub(super) body: Vec<u8>,
 }
 
-async fn ask(url: &str) -> Result<ProbeAnswer, String> {
+/// Sends a GET with these headers, and waits for an answer of at most `limit` bytes.
+///
+/// # Errors
+///
+/// The reason for which there is none, as text.
+pub(super) fn fetch(url: &str, headers: HeaderMap, limit: usize) -> Result<GatewayAnswer, String> {
+    install_provider();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let asked = runtime.block_on(async { timeout(ANSWER_TIMEOUT, ask(url, headers, limit)).await });
+    asked.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
+}
+
+async fn ask(url: &str, headers: HeaderMap, limit: usize) -> Result<GatewayAnswer, String> {
     let uri: Uri = url.parse().map_err(|_| "is not a URL (write http:// or https://)".to_owned())?;
     let path = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
     let mut settings = TargetSettings::new(uri, AddressPolicy::Trusted);
@@ -115,10 +130,11 @@ async fn ask(url: &str) -> Result<ProbeAnswer, String> {
     let target = Upstream::new(settings).map_err(told)?;
     let mut request = Request::new(Bytes::new());
     *request.uri_mut() = path;
+    *request.headers_mut() = headers;
     let mut response = HttpClient::new(ClientLimits::default()).send(&target, request).await.map_err(told)?;
-    let is_good = response.status().is_success();
-    let body = response.collect(MAX_ANSWER_BYTES).await.map_err(told)?;
-    Ok(ProbeAnswer { is_good, body: String::from_utf8_lossy(&body).into_owned() })
+    let status = response.status();
+    let body = response.collect(limit).await.map_err(told)?;
+    Ok(GatewayAnswer { status, body: body.to_vec() })
 }
 
 #[cfg(test)]

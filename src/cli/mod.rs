@@ -84,6 +84,8 @@ enum Command {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
+        peers: check::PeerQuery,
+        #[command(flatten)]
         question: check::AccessQuery,
     },
     /// Ask a running gateway whether it is ready, for health checks of containers: exit code 0 if it
@@ -234,9 +236,9 @@ fn run_command(command: Command) -> ExitCode {
             }
         },
         Command::Stdio(StdioSource { agents, .. }) => serve_stdio(None, &agents),
-        Command::Check { config, stdio, json, question } => {
+        Command::Check { config, stdio, json, peers, question } => {
             let load = if stdio { config::load_for_stdio } else { config::load };
-            with_config(&config, |path| check::run(path, load, json, &question))
+            with_config(&config, |path| check::run(path, load, json, &check::CheckQuery { peers, question }))
         }
         Command::Health { url, config, probe } => health::run(url, &config, probe),
         Command::Key { json } => make_key(json),
@@ -345,17 +347,13 @@ fn printed(loaded: Result<Settings, Problems>) -> Result<Settings, ExitCode> {
     })
 }
 
-fn done(line: &str) -> ExitCode {
-    print_line(line);
-    ExitCode::SUCCESS
-}
-
 fn serve(path: &Path, upgrade: bool) -> ExitCode {
     let settings = match load(path) {
         Ok(settings) => settings,
         Err(code) => return code,
     };
     start_log(&settings);
+    log_warnings(&settings);
     if let Err(code) = judge_client_certificates(path, &settings) {
         return code;
     }
@@ -452,6 +450,7 @@ fn serve_stdio(path: Option<&Path>, agents: &[String]) -> ExitCode {
         Err(code) => return code,
     };
     start_log(&settings);
+    log_warnings(&settings);
     match path {
         Some(path) => {
             if let Err(code) = judge_client_certificates(path, &settings) {
@@ -493,6 +492,13 @@ fn judge_client_certificates(path: &Path, settings: &Settings) -> Result<(), Exi
         print_error(&format!("{}: {problem}", path.display()));
     }
     if findings.of_manifests.is_empty() { Ok(()) } else { Err(ExitCode::FAILURE) }
+}
+
+/// Logs the values of a configuration that are accepted and probably wrong.
+fn log_warnings(settings: &Settings) {
+    for config::Problem { line, at, problem, .. } in &settings.warnings {
+        tracing::warn!(line, at, reason = problem, "configuration has a doubtful value");
+    }
 }
 
 fn start_log(settings: &Settings) {

@@ -9,14 +9,17 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, Uri};
 
+use super::agent::CardSource;
 use super::forms::{checked_text, choice};
-use super::host::web_url;
+use super::host::{is_loopback_host, web_url};
 use super::pem::signing_key;
 use super::pem::{CertificatePem, KeyPem, Pem};
 use super::reference::{ReloadableSecret, Template};
-use super::resolve::ResolveContext;
+use super::resolve::{Problem, ResolveContext};
 use super::section::section;
+use super::settings::Settings;
 use super::spanned::{Location, OneOrMany, Spanned};
+use super::tracing::Tracing;
 use crate::a2a::ApiKeyLocation;
 
 section! {
@@ -126,6 +129,62 @@ choice! {
         "client_credentials" => Self::ClientCredentials,
         "token_exchange" => Self::TokenExchange,
     }
+}
+
+/// Returns a warning for each URL without TLS beyond this machine that gets credentials of the
+/// gateway.
+pub(super) fn unencrypted_credentials(settings: &Settings) -> Vec<Problem> {
+    let mut warnings = Vec::new();
+    for agent in &settings.agents {
+        let at = |key: &str| format!("agents.{}.{key}", agent.name);
+        let has_auth = !agent.auth.api_keys.is_empty() || agent.auth.authorization.is_some();
+        let gets = has_auth || agent.headers.iter().any(is_credential);
+        let card = match &agent.card {
+            CardSource::Url(url) if agent.endpoints.is_empty() => Some(url),
+            CardSource::Url(_) | CardSource::File(_) => None,
+        };
+        if gets {
+            let endpoints = agent.endpoints.iter().enumerate();
+            let endpoints = endpoints.map(|(number, url)| (at(&format!("endpoints[{number}]")), url));
+            let named = card.map(|url| (at("card"), url)).into_iter().chain(endpoints);
+            warnings.extend(named.filter_map(|(at, url)| unencrypted(at, url)));
+        }
+        for method in agent.methods.all() {
+            let gets = gets || method.headers.iter().any(is_credential);
+            let endpoint = method.endpoint.as_ref().filter(|_| gets);
+            warnings.extend(endpoint.and_then(|url| unencrypted(at("manifest"), url)));
+        }
+    }
+    let credentials = |headers: &[AgentHeader]| headers.iter().any(is_credential);
+    for (number, endpoint) in settings.resources.http.iter().enumerate() {
+        let at = format!("resources.http[{number}].url");
+        let url = Some(&endpoint.url).filter(|_| credentials(&endpoint.headers));
+        warnings.extend(url.and_then(|url| unencrypted(at, url)));
+    }
+    let collector = settings.tracing.iter().filter(|tracing| credentials(&tracing.headers));
+    let endpoint =
+        |tracing: &Tracing| unencrypted("tracing.endpoint".to_owned(), &tracing.endpoint.to_string());
+    warnings.extend(collector.filter_map(endpoint));
+    warnings
+}
+
+/// A header with its value.
+type AgentHeader = (HeaderName, ReloadableSecret);
+
+/// Returns true if a header holds a credential, by its name.
+fn is_credential((name, _): &AgentHeader) -> bool {
+    const WORDS: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
+    WORDS.iter().any(|word| name.as_str().contains(word))
+}
+
+/// Returns the warning for a URL with credentials, if it is one without TLS beyond this machine. The
+/// URL is not quoted: it may hold one.
+fn unencrypted(at: String, url: &str) -> Option<Problem> {
+    let origin = url.split(['{', '?', '#']).next().unwrap_or_default();
+    let uri: Uri = origin.parse().ok()?;
+    let host = uri.host().filter(|host| uri.scheme_str() == Some("http") && !is_loopback_host(host))?;
+    let problem = format!("sends credentials to {host} without encryption (use https)");
+    Some(Problem { file: None, line: None, at, problem })
 }
 
 /// Credentials of the gateway at one agent, besides headers and a client certificate.

@@ -20,6 +20,7 @@ pub mod calls;
 pub(crate) mod certificate;
 pub mod credentials;
 mod deserializer;
+pub mod document;
 mod documentation;
 pub mod endpoints;
 mod forms;
@@ -71,9 +72,12 @@ pub use auth::{
 pub use calls::{Background, Push, Streams, Tasks};
 pub use calls::{Calls, KnownClient, OnDecline, StreamTimeout};
 pub(crate) use certificate::{check_spiffe_id, is_spiffe_uri};
+use credentials::unencrypted_credentials;
 pub use credentials::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, OAuth2};
 pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
 pub(crate) use credentials::{FRAMING, is_forbidden};
+pub use document::ConfigDocument;
+pub(crate) use document::DocumentChanges;
 pub use documentation::{example, key_reference};
 pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
@@ -165,6 +169,7 @@ fn read(
     let mut joined = JoinedTree::new(root, &text);
     joined.include(path, &mut reading);
     let root = joined.finish(&mut reading);
+    let joined_files = reading.files().len();
     let found = RefCell::default();
     let references = References::new(reading.inside(folder));
     let file = ConfigKeys::deserialize(ValueDeserializer::new(&root, &found, &references));
@@ -172,11 +177,16 @@ fn read(
         reading.report(problem);
     }
     let settings = file.ok().map(|file| file.resolve(listeners, &mut reading));
-    let files = reading.files();
+    let (files, mut warnings) = (reading.files(), reading.warnings());
     let mut problems = reading.into_problems();
     references.hide(&mut problems);
     match settings {
-        Some(settings) if problems.is_empty() => Ok(Settings { files, ..settings }),
+        Some(mut settings) if problems.is_empty() => {
+            warnings.extend(unencrypted_credentials(&settings));
+            let document = ConfigDocument::new(&root, folder, files.get(joined_files..).unwrap_or_default());
+            (settings.files, settings.warnings, settings.document) = (files, warnings, document);
+            Ok(settings)
+        }
         _ => Err(Problems::new(path, problems)),
     }
 }

@@ -189,11 +189,31 @@ impl Template {
         context: &mut ResolveContext<'_>,
         place: &Location,
     ) -> Option<ReloadableSecret> {
+        if has_bare_reference(&self.0) {
+            context.warn(place, BARE_REFERENCE);
+        }
         match expand(&self.0, context).and_then(ReloadableSecret::read) {
             Ok(secret) => Some(secret),
             Err(problem) => context.report_conflict(place, problem),
         }
     }
+}
+
+/// The warning for a text that [`has_bare_reference`]. Does not quote it: it may be a secret.
+const BARE_REFERENCE: &str = "has $ before a name without braces, which is plain text (write ${env:NAME} for a \
+                              variable; take a text that is meant so from a variable or a file)";
+
+/// Returns true if a text is `$name`, or has `$NAME` as one of its words, as shells write references.
+fn has_bare_reference(text: &str) -> bool {
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && name.chars().all(|each| each.is_ascii_alphanumeric() || each == '_')
+    };
+    let is_loud = |name: &str| !name.contains(|each: char| each.is_ascii_lowercase());
+    text.strip_prefix('$').is_some_and(is_name)
+        || text.split_whitespace().any(|word| {
+            word.strip_prefix('$').is_some_and(|name| name.len() > 1 && is_name(name) && is_loud(name))
+        })
 }
 
 impl KeyForm for Template {
@@ -411,6 +431,32 @@ fn look_up(reference: &str, context: &ResolveContext<'_>) -> Result<TextPiece, S
         Some(_) => {
             Err("an unknown kind of reference (write ${env:NAME} or ${file:PATH}; $${ is a plain ${)"
                 .to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod bare_reference_tests {
+    use super::has_bare_reference;
+
+    #[test]
+    fn shell_references_are_found() {
+        for text in ["$TOKEN", "$token", "$_t1", "Bearer $AGENT_TOKEN", "Basic  $A1 x"] {
+            assert!(has_bare_reference(text), "{text}");
+        }
+        for text in [
+            "${TOKEN}",
+            "${env:TOKEN}",
+            "pa$$word",
+            "a$TOKEN",
+            "$2b$10$abc",
+            "$5",
+            "$",
+            "cost $x y",
+            "$A-B",
+            "",
+        ] {
+            assert!(!has_bare_reference(text), "{text}");
         }
     }
 }

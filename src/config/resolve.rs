@@ -32,6 +32,8 @@ pub(super) struct ResolveContext<'a> {
     files: Rc<RefCell<Vec<PathBuf>>>,
     /// The files of the lines of the configuration.
     lines: LineMap,
+    /// Values that are accepted and probably wrong.
+    warnings: RefCell<Vec<Problem>>,
 }
 
 impl<'a> ResolveContext<'a> {
@@ -40,7 +42,8 @@ impl<'a> ResolveContext<'a> {
         environment: &'a dyn Fn(&str) -> Option<OsString>,
         problems: Vec<Problem>,
     ) -> Self {
-        Self { folder, environment, problems, files: Rc::default(), lines: LineMap::default() }
+        let lines = LineMap::default();
+        Self { folder, environment, problems, files: Rc::default(), lines, warnings: RefCell::default() }
     }
 
     /// Returns the context for another folder, with problems of its own.
@@ -48,9 +51,24 @@ impl<'a> ResolveContext<'a> {
     where
         'a: 'b,
     {
-        let files = self.files.clone();
-        let lines = LineMap::default();
-        ResolveContext { folder, environment: self.environment, problems: Vec::new(), files, lines }
+        let (files, warnings) = (self.files.clone(), RefCell::default());
+        let (environment, problems, lines) = (self.environment, Vec::new(), LineMap::default());
+        ResolveContext { folder, environment, problems, files, lines, warnings }
+    }
+
+    /// Warns of a value that is accepted and probably wrong.
+    pub(super) fn warn(&self, place: &Location, problem: impl Into<String>) {
+        let MappedLine { file, line } = self.lines.locate(place.line);
+        let warning = Problem { file, line: Some(line), at: place.at.clone(), problem: problem.into() };
+        let mut warnings = self.warnings.borrow_mut();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    /// Returns the warnings so far.
+    pub(super) fn warnings(&self) -> Vec<Problem> {
+        self.warnings.borrow().clone()
     }
 
     /// Adds a file to those that the configuration is read from.

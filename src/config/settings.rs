@@ -18,6 +18,7 @@ use super::auth::{Auth, AuthKeys, Mechanism};
 use super::auth::{Rule, RuleKeys, rules};
 use super::calls::Calls;
 use super::calls::{Background, Push, Streams, Tasks};
+use super::document::ConfigDocument;
 use super::forms::{checked_text, choice};
 use super::host::check_public_url;
 use super::listener::{Admin, HealthListener, Listener, ListenerKeys, ReadyRule};
@@ -26,7 +27,7 @@ use super::mcp::{Cards, Mcp, Resources, Sessions};
 use super::outbound::Outbound;
 use super::prompts::{Prompt, PromptKeys, prompts};
 use super::reference::{Secret, Template};
-use super::resolve::ResolveContext;
+use super::resolve::{Problem, ResolveContext};
 use super::section::{KeysOf, section};
 use super::sources::{Source, SourceKeys, sources};
 use super::spanned::{Location, OneOrMany, Spanned};
@@ -190,6 +191,10 @@ pub struct Settings {
     pub reload: Reload,
     /// The files that the configuration was read from.
     pub files: Vec<PathBuf>,
+    /// Values of the configuration that are accepted and probably wrong.
+    pub warnings: Vec<Problem>,
+    /// The keys of the file and the files that it names, for comparisons.
+    pub document: ConfigDocument,
 }
 
 impl Settings {
@@ -228,6 +233,8 @@ impl Settings {
             upgrade: Upgrade::default(),
             reload: Reload::default(),
             files: Vec::new(),
+            warnings: Vec::new(),
+            document: ConfigDocument::default(),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod catalogue;
 mod documents;
+mod unmatched;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::seal::Sealer;
 
 pub use catalogue::tools_of;
 pub(crate) use catalogue::{LiveCatalogue, tools_of_cards, view};
+pub(crate) use unmatched::{unmatched_settings, unmatched_skills};
 
 /// Method in the rules for a message to an agent through the A2A server, with any skill.
 const SEND_MESSAGE: &str = "SendMessage";

@@ -1,5 +1,6 @@
 //! Background service of the gateway: cards, followed calls and sweeps, with a runtime of its own.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,12 +12,17 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::Gateway;
+use crate::config::Problem;
+use crate::discovery::unmatched_settings;
 use crate::memory::MemoryBank;
 use crate::resources::{MAX_WAITING_RESULTS, TaskResultRecorder};
 use crate::telemetry::recent::SAMPLE_SECONDS;
 
 /// Interval of the sweep of idle connections and sessions, and of the samples of metrics.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(SAMPLE_SECONDS);
+
+/// Time after a change of the tools in which further cards may arrive.
+const CARD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Background work of the gateway. The host wraps it with Pingora's `background_service` and adds
 /// it to its server.
@@ -48,6 +54,7 @@ impl BackgroundService {
         let mut work = JoinSet::new();
         work.spawn(sweep(gateway.clone()));
         work.spawn(sweep_tasks(gateway.clone()));
+        work.spawn(warn_of_unmatched_settings(gateway.clone()));
         if let Some(bank) = &succession.memory {
             work.spawn(record_results(gateway.clone(), bank.clone()));
         }
@@ -108,6 +115,31 @@ async fn sweep_tasks(gateway: Gateway) {
         let succession = succession.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || succession.prune_store()).await {
             warn!(%error, "failed to prune store");
+        }
+    }
+}
+
+/// Warns of settings that fit nothing on the cards that are known, once in each generation. Cards that
+/// arrive together are judged together.
+async fn warn_of_unmatched_settings(gateway: Gateway) {
+    let mut changes = gateway.state.lasting.catalogue_changes.subscribe();
+    let (mut generation, mut warned) = (0, HashSet::new());
+    loop {
+        tokio::time::sleep(CARD_PAUSE).await;
+        changes.mark_unchanged();
+        let dispatcher = gateway.current();
+        if std::mem::replace(&mut generation, dispatcher.generation) != dispatcher.generation {
+            warned.clear();
+        }
+        let directory = &dispatcher.discovery.directory;
+        for Problem { at, problem, .. } in unmatched_settings(&dispatcher.configuration, directory) {
+            if warned.insert((at.clone(), problem.clone())) {
+                warn!(at, reason = problem, "setting fits nothing");
+            }
+        }
+        drop(dispatcher);
+        if changes.changed().await.is_err() {
+            return;
         }
     }
 }

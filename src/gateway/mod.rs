@@ -46,7 +46,7 @@ use succession::Succession;
 pub use crate::discovery::tools_of;
 pub use background::BackgroundService;
 pub use reload::ReloadReport;
-pub(crate) use reload::{LoadSettings, ReloadCause, ReloadError, Reloader};
+pub(crate) use reload::{ConfigDigests, LoadSettings, ReloadCause, ReloadError, Reloader, needs_restart};
 pub(crate) use report::{AgentSummary, AwaitedAgent, OverviewReport, ReadyReport, WaitedAgent};
 pub(crate) use sources::SourcePoller;
 

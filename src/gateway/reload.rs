@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
@@ -64,6 +64,20 @@ impl ReloadReport {
     pub fn is_applied(&self) -> bool {
         !self.changed.is_empty()
     }
+}
+
+/// The keys of the configuration that was loaded last, with digests of their values.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConfigDigests {
+    /// The number of the configuration in use.
+    pub(crate) generation: u64,
+    /// The key of the digests, in hexadecimal: another one in each process.
+    pub(crate) key: String,
+    /// Digests by the paths of keys, and by the names of files.
+    pub(crate) digests: BTreeMap<String, String>,
+    /// Keys that have changed since the start and need a restart.
+    pub(crate) awaits_restart: Vec<String>,
 }
 
 /// Origin of a reload, for the log.
@@ -186,6 +200,19 @@ impl Reloader {
     /// Returns the metrics of the configuration.
     pub(super) fn config_metrics(&self) -> &ConfigMetrics {
         &self.gateway.state.lasting.metrics.config
+    }
+
+    /// Returns the keys of the configuration as it was loaded last, with digests under this key.
+    pub(crate) async fn digests(&self, key: &[u8]) -> ConfigDigests {
+        let mut configured = self.configured().await;
+        let digests = configured.document.digests(key);
+        let used = self.gateway.current();
+        ConfigDigests {
+            generation: used.generation,
+            key: key.iter().map(|byte| format!("{byte:02x}")).collect(),
+            digests,
+            awaits_restart: keep_bound(&used.configuration, &mut configured),
+        }
     }
 
     /// Reads the configuration again and applies it.
@@ -576,6 +603,22 @@ const BOUND_KEYS: &[BoundKey] = bound_keys! {
     "background.max": background.max;
 };
 
+/// Returns true if a change of this key needs a restart, by its path as in the file. A change that has
+/// no effect counts as well.
+pub(crate) fn needs_restart(path: &str) -> bool {
+    let is_below = |key: &str| {
+        path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    let of_listener = path.strip_prefix("listeners[").and_then(|rest| rest.split_once("]."));
+    let is_of_listener = of_listener.is_some_and(|(_, key)| {
+        key.starts_with("address") || key.starts_with("tls") || key.starts_with("proxy_protocol")
+    });
+    let is_of_memory = is_below("resources.memory")
+        && !is_below("resources.memory.policy")
+        && !is_below("resources.memory.task_results");
+    is_of_listener || is_of_memory || BOUND_KEYS.iter().any(|key| is_below(key.path))
+}
+
 fn keep<T: PartialEq + Clone>(used: &T, new: &mut T) -> bool {
     let is_other = used != new;
     if is_other {
@@ -655,7 +698,7 @@ fn changed_sections(used: &Settings, new: &Settings) -> Vec<String> {
     macro_rules! sections {
         ($($section:ident),*) => {{
             // A section that is added must be compared here.
-            let Settings { $($section: _,)* files: _ } = used;
+            let Settings { $($section: _,)* files: _, warnings: _, document: _ } = used;
             [$((stringify!($section), used.$section != new.$section)),*]
         }};
     }
@@ -691,4 +734,31 @@ fn changed_sections(used: &Settings, new: &Settings) -> Vec<String> {
         health
     );
     sections.into_iter().filter(|(_, is_other)| *is_other).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bound_keys_need_restart() {
+        for BoundKey { path, .. } in BOUND_KEYS {
+            assert!(needs_restart(path) && needs_restart(&format!("{path}.x")), "{path}");
+            assert!(!needs_restart(&format!("{path}x")), "{path}");
+        }
+        for (path, is_bound) in [
+            ("listeners[0].address", true),
+            ("listeners[12].tls.key", true),
+            ("listeners[0].proxy_protocol", true),
+            ("listeners[0].serve[1]", false),
+            ("seal_key[0]", true),
+            ("resources.memory.max_keys", true),
+            ("resources.memory.policy.rate", false),
+            ("resources.memory.task_results", false),
+            ("agents.listeners[0].address", false),
+            ("log.level", false),
+        ] {
+            assert_eq!(needs_restart(path), is_bound, "{path}");
+        }
+    }
 }

@@ -149,3 +149,126 @@ async fn listener_certificate_end_is_warned() {
     let told = "warning: listeners[0].tls.certificate: expires in 5 days";
     assert!(complaints.contains(told), "{complaints}");
 }
+
+/// `$TOKEN` is the text itself, which no agent accepts; neither it nor a text that is meant so is quoted.
+#[tokio::test]
+async fn reference_without_braces_is_warned() {
+    let folder = TempDir::new().unwrap();
+    for (auth, is_warned) in [
+        ("bearer: $AGENT_TOKEN", true),
+        ("api_key: { value: $AGENT_TOKEN, in: header, name: X-Key }", true),
+        ("basic: { user: u, password: $AGENT_TOKEN }", true),
+        ("bearer: plain$AGENT_TOKEN", false),
+    ] {
+        let checked = check(folder.path(), &format!("    auth: {{ {auth} }}\n"), &[]).await;
+        assert_eq!(checked.code, Some(0), "{}", checked.complaints);
+        let told = "gateway.yaml:5: warning: agents.bard.auth.";
+        let is_told = checked.complaints.contains(told) && checked.complaints.contains("${env:NAME}");
+        assert_eq!(is_told, is_warned, "{auth}: {}", checked.complaints);
+        assert!(!checked.complaints.contains("AGENT_TOKEN"), "{}", checked.complaints);
+    }
+    let json =
+        check(folder.path(), "    headers: { Authorization: Bearer $AGENT_TOKEN }\n", &["--json"]).await;
+    let report: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(report["warnings"][0]["at"], "agents.bard.headers.Authorization", "{report}");
+    assert_eq!((&report["ok"], &report["warnings"][0]["line"]), (&json!(true), &json!(5)));
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = TestGateway::start(|ports| {
+        let card = agent.card_url();
+        let bard = format!("agents:\n  bard:\n    card: '{card}'\n    auth: {{ bearer: $AGENT_TOKEN }}\n");
+        format!("{}{bard}", ports.listeners())
+    })
+    .await;
+    gateway.wait_for_output("configuration has a doubtful value").await;
+    assert!(!gateway.output().contains("AGENT_TOKEN"));
+}
+
+#[tokio::test]
+async fn credentials_without_tls_are_warned() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("gateway.yaml");
+    let bearer = "auth: { bearer: secret-1 }";
+    let key = "headers: { X-Api-Key: secret-1 }";
+    for (agent, at) in [
+        (format!("card: http://agents.test/?k=secret-1, {bearer}"), Some("card")),
+        (format!("card: http://agents.test/, {key}"), Some("card")),
+        (
+            format!("card: https://agents.test/, endpoints: ['http://a.test/'], {bearer}"),
+            Some("endpoints[0]"),
+        ),
+        (format!("card: https://agents.test/, {bearer}"), None),
+        (format!("card: http://127.0.0.1:9/, {bearer}"), None),
+        (format!("card: http://localhost:9/, {key}"), None),
+        ("card: http://agents.test/, headers: { X-Tenant: a }".to_owned(), None),
+    ] {
+        let text = format!("listeners: [{{ address: 127.0.0.1:8080 }}]\nagents: {{ bard: {{ {agent} }} }}\n");
+        fs::write(&file, text).unwrap();
+        let output = TestGateway::run_command(&["check", "--config", file.to_str().unwrap()]).await;
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && !complaints.contains("secret-1"), "{complaints}");
+        let told = at.map(|at| format!("warning: agents.bard.{at}: sends credentials to "));
+        let is_told = told.as_ref().is_some_and(|told| complaints.contains(told));
+        assert_eq!((is_told, complaints.is_empty()), (at.is_some(), at.is_none()), "{agent}: {complaints}");
+    }
+}
+
+/// What protects nothing is told once the card is known: by `check --online`, by `agents` and at the
+/// start.
+#[tokio::test]
+async fn settings_that_fit_nothing_are_warned() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing").skill("hum")).await;
+    let idle = "    skills: { dance: { hidden: true }, sing: { hidden: true } }\n\
+                rules:\n  - { deny: true, tools: [dance, \"h*\", bard_hum, memory_store] }\n  - {}\n\
+                resources: { sparc: { phases: { refinement: [polish, hum] } } }\n";
+    let bard = format!("agents:\n  bard:\n    card: '{}'\n{idle}", agent.card_url());
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("gateway.yaml");
+    fs::write(&file, format!("listeners: [{{ address: 127.0.0.1:8080 }}]\n{bard}")).unwrap();
+    let file = file.to_str().unwrap();
+    let run = async |arguments: &[&str]| {
+        let output = TestGateway::run_command(&[arguments, &["--config", file]].concat()).await;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (text(output.stdout), text(output.stderr))
+    };
+    let told = [
+        "agents.bard.skills.dance: hides nothing: the card has no skill of this id (its skills: sing, hum)",
+        "rules[0].tools: \"dance\" fits no skill and no tool of these agents: it denies nothing",
+        "resources.sparc.phases.refinement: \"polish\" fits no skill",
+    ];
+    let (_, complaints) = run(&["check"]).await;
+    assert_eq!(complaints, "", "no agent is asked");
+    let (_, complaints) = run(&["check", "--online"]).await;
+    assert_eq!(complaints.lines().count(), told.len(), "{complaints}");
+    let (_, of_rules) = run(&["agents"]).await;
+    let (rows, _) = run(&["agents", "--json"]).await;
+    let rows: Value = serde_json::from_str(&rows).unwrap();
+    let of_agents = rows[0]["warnings"][0].as_str().unwrap();
+    assert!(of_agents.contains(told[0]), "{of_agents}");
+    let gateway = TestGateway::start(|ports| format!("{}{bard}", ports.listeners())).await;
+    for told in told {
+        assert!(complaints.contains(&format!("warning: {told}")), "{told}: {complaints}");
+        assert!(told.starts_with("agents.") || of_rules.contains(told), "{told}: {of_rules}");
+        gateway.wait_for_output(told.split(": ").next().unwrap()).await;
+    }
+    assert_eq!(gateway.output().matches("setting fits nothing").count(), told.len());
+}
+
+/// An agent without a card is named, and its settings are not judged.
+#[tokio::test]
+async fn online_check_names_agent_without_card() {
+    let gone = ScriptedAgent::start(Card::v1()).await.stop().await;
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("gateway.yaml");
+    let text = format!(
+        "listeners: [{{ address: 127.0.0.1:8080 }}]\nagents:\n  bard:\n    card: 'http://{gone}/'\n    skills: {{ dance: {{ \
+         hidden: true }} }}\nrules: [{{ tools: [dance] }}]\n"
+    );
+    fs::write(&file, text).unwrap();
+    let arguments = ["check", "--online", "--config", file.to_str().unwrap()];
+    let output = TestGateway::run_command(&arguments).await;
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{complaints}");
+    assert_eq!(complaints.lines().count(), 1, "{complaints}");
+    assert!(complaints.contains("warning: agents.bard: cannot be reached at http://"), "{complaints}");
+}

@@ -344,3 +344,87 @@ async fn streams_survive_and_learn_of_changes() {
     reloaded.apply(&[("bard", &bard)], &keys).await;
     in_time("the end of the stream", stream.until_end()).await;
 }
+
+/// Runs `check --diff` on this file; returns the exit code and both outputs.
+async fn diff(reloaded: &Reloaded, file: &str, more: &[&str]) -> (Option<i32>, String, String) {
+    let path = reloaded.gateway.ports().directory.join(file);
+    let admin = reloaded.gateway.admin_url("");
+    let arguments = ["check", "--config", path.to_str().unwrap(), "--diff", &admin];
+    let output = TestGateway::run_command(&[&arguments[..], more].concat()).await;
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Keys are named without their values, secrets and files too.
+#[tokio::test]
+async fn diff_names_changed_keys() {
+    let bard = agent("sing").await;
+    let before = "limits: { body: 1MiB }\ncalls: { budget: 40s }\ntasks: { max: 100 }";
+    let reloaded = Reloaded::start(&[("bard", &bard)], before).await;
+    let directory = &reloaded.gateway.ports().directory;
+    let token = ["--token", ADMIN_TOKEN];
+    let (code, out, err) = diff(&reloaded, "gateway.yaml", &token).await;
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.contains("0 differences to generation 1"), "{out}");
+
+    let after = "limits: { body: 2MiB }\ntasks: { max: 101 }\nlog: { level: warn }";
+    let text = config(reloaded.gateway.ports(), &[("bard", &bard)], after);
+    let text = format!("{text}    auth: {{ bearer: '${{file:agent.token}}' }}\n");
+    std::fs::write(directory.join("next.yaml"), text).unwrap();
+    std::fs::write(directory.join("agent.token"), "a-secret-of-the-agent").unwrap();
+    let (code, out, err) = diff(&reloaded, "next.yaml", &token).await;
+    assert_eq!(code, Some(3), "{out}{err}");
+    let (_, listed) = out.split_once("differences").unwrap();
+    let listed: Vec<&str> = listed.lines().skip(1).collect();
+    assert_eq!(
+        listed,
+        [
+            "  + agents.bard.auth.bearer",
+            "  - calls.budget",
+            "  + file agent.token",
+            "  ~ limits.body",
+            "  + log.level",
+            "  ~ tasks.max (needs a restart)"
+        ]
+    );
+    let (code, json, _) = diff(&reloaded, "next.yaml", &[&token[..], &["--json"]].concat()).await;
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let changes = &report["diff"];
+    assert_eq!((code, &report["ok"]), (Some(3), &json!(true)), "{report}");
+    assert_eq!(changes["changed"], json!(["limits.body", "tasks.max"]));
+    assert_eq!((&changes["removed"], &changes["restart"]), (&json!(["calls.budget"]), &json!(["tasks.max"])));
+
+    // The prediction holds; the key that waits is named from then on, and a secret's change is seen.
+    std::fs::copy(directory.join("next.yaml"), directory.join("gateway.yaml")).unwrap();
+    let (_, report) = reloaded.reload().await;
+    assert_eq!(report["restart"], json!(["tasks.max"]), "{report}");
+    std::fs::write(directory.join("agent.token"), "another-secret").unwrap();
+    let (code, out, _) = diff(&reloaded, "gateway.yaml", &token).await;
+    assert_eq!(code, Some(3), "{out}");
+    assert!(out.contains("1 difference to generation 2") && out.contains("  ~ file agent.token\n"), "{out}");
+    assert!(out.contains("! tasks.max waits for a restart"), "{out}");
+}
+
+/// Only an operator gets digests, which are too short to find a secret by.
+#[tokio::test]
+async fn digests_need_operator_and_hold_no_value() {
+    let bard = agent("sing").await;
+    let reloaded = Reloaded::start(&[("bard", &bard)], "seal_key: 0123456789abcdef0123456789abcdef").await;
+    let admin = reloaded.gateway.admin().at("/config");
+    assert_eq!(admin.get(&[]).await.status, 401);
+    let answer = admin.bearer(ADMIN_TOKEN).get(&[]).await.json().await;
+    let digests = answer["digests"].as_object().unwrap();
+    assert!(digests.contains_key("seal_key") && digests.contains_key("agents.bard.card"), "{answer}");
+    assert!(digests.values().all(|digest| digest.as_str().unwrap().len() == 4), "{answer}");
+    assert!(!answer.to_string().contains("0123456789abcdef") && !answer.to_string().contains(ADMIN_TOKEN));
+    let (code, _, err) = diff(&reloaded, "gateway.yaml", &[]).await;
+    assert!(code == Some(1) && err.contains("--token"), "{err}");
+    let (code, _, err) = diff(&reloaded, "gateway.yaml", &["--token", "a-wrong-one"]).await;
+    assert!(code == Some(1) && err.contains("--token") && !err.contains("a-wrong-one"), "{err}");
+    let path = reloaded.gateway.ports().directory.join("gateway.yaml");
+    let main = reloaded.gateway.url("");
+    let arguments = ["check", "--config", path.to_str().unwrap(), "--diff", &main];
+    let output = TestGateway::run_command(&arguments).await;
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && err.contains("/config: "), "{err}");
+}
