@@ -3,13 +3,13 @@
 //! Such a setting is no problem: a card may change. It is a warning, because a rule or a `hidden`
 //! without effect protects nothing. Only agents with a known card are judged.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::tools_of_cards;
 use crate::a2a::AgentCard;
-use crate::agents::{Directory, ResolvedAgent};
+use crate::agents::{self, Directory, ResolvedAgent};
 use crate::auth::fits_pattern;
-use crate::bridge::catalogue::Catalogue;
 use crate::bridge::provider_tools::ProviderTool;
 use crate::bridge::search::tool as find_agent;
 use crate::bridge::task_tools::TaskTool;
@@ -21,14 +21,22 @@ const MAX_NAMED_SKILLS: usize = 10;
 /// Returns a warning for each setting that fits nothing on the cards that are known. A rule or a
 /// phase is judged once the cards of all agents that it is about are known.
 pub(crate) fn unmatched_settings(settings: &Settings, directory: &Directory) -> Vec<Problem> {
-    let known = directory.agents().iter().filter_map(|agent| Some((agent, agent.known()?)));
-    let cards: Vec<_> = known.map(|(agent, known)| (agent.settings.clone(), known.card.clone())).collect();
-    let catalogue = tools_of_cards(&cards);
-    let agents: Vec<KnownAgent> =
-        directory.agents().iter().map(|agent| KnownAgent::new(agent, &catalogue)).collect();
+    let tools = match settings.rules.iter().any(|rule| rule.tools.is_some()) {
+        true => tools_by_agent(directory),
+        false => HashMap::new(),
+    };
+    let known = |agent: &Arc<agents::Agent>| (agent.clone(), agent.known());
+    let known: Vec<_> = directory.agents().iter().map(known).collect();
+    let agents: Vec<KnownAgent<'_>> = known
+        .iter()
+        .map(|(agent, card)| KnownAgent {
+            settings: &agent.settings,
+            card: card.as_ref(),
+            tools: tools.get(&agent.settings.name).map_or(&[], Vec::as_slice),
+        })
+        .collect();
     let of_agents = agents.iter().flat_map(|agent| {
-        let card = agent.card.as_ref();
-        card.map(|card| unmatched_skills(agent.settings, &card.card)).unwrap_or_default()
+        agent.card.map(|card| unmatched_skills(agent.settings, &card.card)).unwrap_or_default()
     });
     let mut warnings: Vec<Problem> = of_agents.collect();
     for (index, rule) in settings.rules.iter().enumerate() {
@@ -57,22 +65,28 @@ pub(crate) fn unmatched_skills(agent: &Agent, card: &AgentCard) -> Vec<Problem> 
     unknown.map(warning).collect()
 }
 
+/// Returns the names of the tools of each agent with a known card, on `/mcp` and on `/mcp/AGENT`.
+fn tools_by_agent(directory: &Directory) -> HashMap<String, Vec<String>> {
+    let known = directory.agents().iter().filter_map(|agent| Some((agent, agent.known()?)));
+    let cards: Vec<_> = known.map(|(agent, known)| (agent.settings.clone(), known.card.clone())).collect();
+    let catalogue = tools_of_cards(&cards);
+    let alone = cards.iter().flat_map(|(agent, _)| catalogue.of(&agent.name).of_agents());
+    let mut tools: HashMap<String, Vec<String>> = HashMap::new();
+    for tool in catalogue.all().of_agents().chain(alone) {
+        tools.entry(tool.agent.to_string()).or_default().push(tool.name.clone());
+    }
+    tools
+}
+
 /// An agent of the directory, with its card as it is known now.
 struct KnownAgent<'a> {
     settings: &'a Agent,
-    card: Option<Arc<ResolvedAgent>>,
-    /// The names of its tools, for all agents and for this one alone.
-    tools: Vec<String>,
+    card: Option<&'a Arc<ResolvedAgent>>,
+    /// The names of its tools.
+    tools: &'a [String],
 }
 
-impl<'a> KnownAgent<'a> {
-    fn new(agent: &'a crate::agents::Agent, catalogue: &Catalogue) -> Self {
-        let (settings, card) = (&agent.settings, agent.known());
-        let alone = catalogue.of(&settings.name).of_agents();
-        let tools = catalogue.all().of_agents().chain(alone).filter(|tool| *tool.agent == *settings.name);
-        Self { settings, card, tools: tools.map(|tool| tool.name.clone()).collect() }
-    }
-
+impl KnownAgent<'_> {
     fn has_skill(&self, pattern: &str) -> bool {
         let skills = self.card.iter().flat_map(|known| &known.card.skills);
         skills.into_iter().any(|skill| fits_pattern(pattern, &skill.id))
