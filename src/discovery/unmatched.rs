@@ -46,7 +46,8 @@ pub(crate) fn unmatched_settings(settings: &Settings, directory: &Directory) -> 
     for (phase, patterns) in phases {
         let at = format!("resources.sparc.phases.{phase}");
         let fits = |pattern: &String| agents.iter().any(|agent| agent.has_skill(pattern));
-        warnings.extend(unmatched(&at, patterns, &agents, fits, "no agent has a skill of it"));
+        let about: Vec<&KnownAgent<'_>> = agents.iter().collect();
+        warnings.extend(unmatched(&at, patterns, &about, fits, "fits no skill of any agent"));
     }
     warnings
 }
@@ -111,25 +112,28 @@ fn unmatched_tools(index: usize, rule: &Rule, agents: &[KnownAgent<'_>]) -> Vec<
         of_tasks.chain(provided).chain([find_agent::NAME]).any(|name| fits_pattern(pattern, name))
     };
     let fits = |pattern: &String| is_builtin(pattern) || about.iter().any(|agent| agent.has_tool(pattern));
-    let effect = if rule.deny { "it denies nothing" } else { "it allows nothing" };
-    unmatched(&format!("rules[{index}].tools"), patterns, about.iter().copied(), fits, effect)
+    let problem = match rule.deny {
+        true => "fits no skill and no tool of these agents: it denies nothing",
+        false => "fits no skill and no tool of these agents: it allows nothing",
+    };
+    unmatched(&format!("rules[{index}].tools"), patterns, &about, fits, problem)
 }
 
 /// Returns a warning for each pattern that fits nothing; none while an agent that it is about has no
-/// card.
-fn unmatched<'k>(
+/// card, or is not there yet: sources may add it.
+fn unmatched(
     at: &str,
     patterns: &[String],
-    about: impl IntoIterator<Item = &'k KnownAgent<'k>>,
+    about: &[&KnownAgent<'_>],
     fits: impl Fn(&String) -> bool,
-    effect: &str,
+    problem: &str,
 ) -> Vec<Problem> {
-    if about.into_iter().any(|agent| agent.card.is_none()) {
+    if about.is_empty() || about.iter().any(|agent| agent.card.is_none()) {
         return Vec::new();
     }
     let idle = patterns.iter().filter(|pattern| !fits(pattern));
     let warning = |pattern: &String| {
-        let problem = format!("{pattern:?} fits no skill and no tool of these agents: {effect}");
+        let problem = format!("{pattern:?} {problem}");
         Problem { file: None, line: None, at: at.to_owned(), problem }
     };
     idle.map(warning).collect()
