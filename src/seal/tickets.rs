@@ -222,8 +222,9 @@ impl SessionTicket {
             expires: u64::from_be_bytes(fields.array()?),
             nonce: fields.array()?,
             client: fields.array()?,
-            software: fields.text()?,
-            software_version: fields.text()?,
+            // Ids of earlier builds end before.
+            software: fields.text().unwrap_or_default(),
+            software_version: fields.text().unwrap_or_default(),
         };
         fields.end().map(|()| ticket)
     }
@@ -631,6 +632,20 @@ mod ticket_tests {
         assert_eq!(SessionTicket::open(&sealer(), "alice", &id), Some(ticket(1)));
         assert_eq!(SessionTicket::open(&sealer(), "bob", &id), None);
         assert_ne!(id, ticket(2).seal(&sealer(), "alice"));
+    }
+
+    /// A session id of a build without the software of its client is still one.
+    #[test]
+    fn ticket_without_software_opens() {
+        let mut payload = vec![TICKET_VERSION, 3, 0x80, 1];
+        payload.extend([0; 8 + 8 + 16 + 4]);
+        let open = |payload: &[u8]| {
+            let id = sealer().seal(TokenPurpose::Session, "alice", payload);
+            SessionTicket::open(&sealer(), "alice", &id)
+        };
+        assert_eq!(open(&payload).unwrap().software, "");
+        payload.push(0);
+        assert_eq!(open(&payload), None, "half a length");
     }
 
     #[test]
