@@ -12,15 +12,16 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use opentelemetry::KeyValue;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
 use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 use prost::Message as _;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 use tonic::Code;
@@ -30,6 +31,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::auth::TlsIdentity;
 use crate::config::{OtlpProtocol, ReloadableSecret, Tracing};
 use crate::sync::lock;
+use crate::telemetry::access_log::Sanitized;
 use crate::telemetry::metrics::SpanMetrics;
 use crate::telemetry::trace::{QueuedSpan, Tracer, TracerSettings};
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
@@ -73,6 +75,8 @@ enum Collector {
 #[derive(Clone)]
 struct GrpcAddress {
     uri: Uri,
+    client: HttpClient,
+    target: Upstream,
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
@@ -153,8 +157,9 @@ impl SpanExporter {
             sent = connection.send(request).await;
         }
         match sent {
-            Ok(()) => {
-                self.metrics.exported(count);
+            Ok(rejected) => {
+                self.metrics.failed(rejected.min(count));
+                self.metrics.exported(count.saturating_sub(rejected));
                 if was_failing {
                     tracing::info!("traces are exported again");
                 }
@@ -195,18 +200,18 @@ fn collector(settings: &Tracing, client: &HttpClient) -> Result<Collector, Strin
     let uri = settings.endpoint.clone();
     let is_plain = uri.scheme_str() == Some("http");
     let tls = TlsIdentity::new(&settings.tls, is_plain)?.tls(true);
+    let mut target = TargetSettings::new(uri.clone(), AddressPolicy::Trusted);
+    (target.tls, target.server_name) = (tls.clone(), settings.tls.server_name.clone());
+    target.timeouts = ExchangeTimeouts {
+        connect: settings.timeout.min(target.timeouts.connect),
+        first_byte: settings.timeout,
+        idle: settings.timeout,
+        total: settings.timeout,
+    };
+    let (client, target) = (client.clone(), Upstream::new(target).map_err(|error| error.to_string())?);
     if settings.protocol == OtlpProtocol::Http {
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let mut target = TargetSettings::new(uri, AddressPolicy::Trusted);
-        (target.tls, target.server_name) = (tls, settings.tls.server_name.clone());
-        target.timeouts = ExchangeTimeouts {
-            connect: settings.timeout.min(target.timeouts.connect),
-            first_byte: settings.timeout,
-            idle: settings.timeout,
-            total: settings.timeout,
-        };
-        let target = Upstream::new(target).map_err(|error| error.to_string())?;
-        return Ok(Collector::Http { client: client.clone(), target, path });
+        return Ok(Collector::Http { client, target, path });
     }
     let tls = match tls.filter(|_| !is_plain) {
         None => None,
@@ -219,7 +224,7 @@ fn collector(settings: &Tracing, client: &HttpClient) -> Result<Collector, Strin
             Some((TlsConnector::from(std::sync::Arc::new(config)), name))
         }
     };
-    Ok(Collector::Grpc { address: Box::new(GrpcAddress { uri, tls }) })
+    Ok(Collector::Grpc { address: Box::new(GrpcAddress { uri, client, target, tls }) })
 }
 
 /// The connection to the collector, on the runtime of the exporter.
@@ -238,7 +243,8 @@ impl<'a> Connection<'a> {
         Self { exporter, channel }
     }
 
-    async fn send(&self, request: ExportTraceServiceRequest) -> Result<(), ExportError> {
+    /// Sends a batch. Returns the number of spans that the collector rejected.
+    async fn send(&self, request: ExportTraceServiceRequest) -> Result<u64, ExportError> {
         match (&self.exporter.collector, &self.channel) {
             (Collector::Http { client, target, path }, _) => {
                 self.send_http(client, target, path, &request).await
@@ -253,7 +259,7 @@ impl<'a> Connection<'a> {
         target: &Upstream,
         path: &PathAndQuery,
         message: &ExportTraceServiceRequest,
-    ) -> Result<(), ExportError> {
+    ) -> Result<u64, ExportError> {
         let mut request = Request::new(Bytes::from(message.encode_to_vec()));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = path.clone().into();
@@ -269,7 +275,9 @@ impl<'a> Connection<'a> {
         // Read to its end, so that the connection is used again.
         let body = reply.collect(MAX_RESPONSE_BYTES).await;
         if status.is_success() {
-            return body.map(drop).map_err(|error| failed(error.to_string()));
+            // The spans were accepted, whatever the body is.
+            let answer = body.ok().and_then(|body| ExportTraceServiceResponse::decode(body).ok());
+            return Ok(answer.map_or(0, rejected));
         }
         let may_pass = matches!(
             status,
@@ -285,8 +293,8 @@ impl<'a> Connection<'a> {
         &self,
         channel: Option<&Channel>,
         message: ExportTraceServiceRequest,
-    ) -> Result<(), ExportError> {
-        let Some(channel) = channel else { return Ok(()) };
+    ) -> Result<u64, ExportError> {
+        let Some(channel) = channel else { return Ok(0) };
         let mut headers = http::HeaderMap::new();
         for (name, secret) in &self.exporter.headers {
             if let Some(value) = secret_value(secret) {
@@ -299,7 +307,7 @@ impl<'a> Connection<'a> {
             TraceServiceClient::new(channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
         let sent = tokio::time::timeout(self.exporter.timeout, client.export(request)).await;
         let text = match sent {
-            Ok(Ok(_)) => return Ok(()),
+            Ok(Ok(answer)) => return Ok(rejected(answer.into_inner())),
             Err(_) => "the collector did not answer in time".to_owned(),
             Ok(Err(status)) => {
                 let may_pass = matches!(
@@ -318,6 +326,16 @@ impl<'a> Connection<'a> {
         };
         Err(ExportError { text, may_pass: true })
     }
+}
+
+/// Returns the number of spans that a collector rejected, and logs the reason.
+fn rejected(answer: ExportTraceServiceResponse) -> u64 {
+    let Some(partial) = answer.partial_success else { return 0 };
+    let spans = u64::try_from(partial.rejected_spans).unwrap_or_default();
+    if spans > 0 {
+        tracing::info!(spans, error = %Sanitized(&partial.error_message), "the collector rejected spans");
+    }
+    spans
 }
 
 fn secret_value(secret: &ReloadableSecret) -> Option<HeaderValue> {
@@ -342,10 +360,7 @@ impl GrpcAddress {
     }
 
     async fn connect(&self) -> std::io::Result<TokioIo<Box<dyn Connected>>> {
-        let default = if self.tls.is_some() { 443 } else { 80 };
-        let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let stream = TcpStream::connect((host, self.uri.port_u16().unwrap_or(default))).await?;
-        stream.set_nodelay(true)?;
+        let stream = self.client.open_stream(&self.target).await.map_err(std::io::Error::other)?;
         let stream: Box<dyn Connected> = match &self.tls {
             None => Box::new(stream),
             Some((tls, name)) => Box::new(tls.connect(name.clone(), stream).await?),

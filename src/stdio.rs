@@ -196,6 +196,7 @@ async fn serve(
         () = received(&mut signals) => {}
     }
     info!(running = gateway.running(), requests = gateway.requests(), "ending");
+    gateway.flush_traces().await;
     gateway.keep_all();
 }
 

@@ -6,6 +6,7 @@
 //! ones. Sessions and certificates are not. A browser sends cookies and certificates by itself, so
 //! that every request that changes something must come from a page of this listener.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -82,7 +83,8 @@ pub(super) struct SessionState {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SignInRequest<'a> {
-    token: &'a str,
+    #[serde(borrow)]
+    token: Cow<'a, str>,
 }
 
 impl AdminAuthentication {
@@ -189,8 +191,10 @@ impl AdminAuthentication {
         if self.tokens.is_empty() {
             return Err(AdminError::new(StatusCode::FORBIDDEN, REMEDY));
         }
-        let SignInRequest { token } = request.json()?;
-        self.verify_token(token, request.client)?;
+        // The error of the parser would quote the token.
+        let unreadable = |_| AdminError::new(StatusCode::BAD_REQUEST, r#"the body is not {"token":"…"}"#);
+        let SignInRequest { token } = serde_json::from_slice(&request.body).map_err(unreadable)?;
+        self.verify_token(&token, request.client)?;
         let value = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
         self.insert_session(&value, Instant::now());
         Ok(cookie(&value, self.session_ttl, request.is_tls))
@@ -276,6 +280,14 @@ mod tests {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
         headers
+    }
+
+    #[test]
+    fn token_with_any_character_signs_in() {
+        let token = r#"one-"token\-of-two"#;
+        let body = serde_json::json!({ "token": token }).to_string();
+        let read: SignInRequest<'_> = serde_json::from_str(&body).unwrap();
+        assert_eq!(read.token, token);
     }
 
     #[test]

@@ -27,8 +27,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
 use pingora::server::ShutdownWatch;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -46,8 +47,12 @@ use authentication::{AdminAuthentication, is_same_origin};
 use page::PageFile;
 use relay::{McpRelay, RelayRequest};
 
-/// Most bytes of the body of a request.
-const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// Most bytes of a message for an agent.
+const MAX_CALL_BODY_BYTES: usize = 1024 * 1024;
+/// Most bytes of any other body: some are read before the client has authenticated.
+const MAX_BODY_BYTES: usize = 16 * 1024;
+/// Most concurrent requests of a connection of HTTP/2.
+const MAX_STREAMS: u32 = 8;
 /// Longest time for the rest of a refused request.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest idle time of a connection of HTTP/2.
@@ -106,6 +111,13 @@ enum Action {
     Call,
     Reload,
     Digests,
+}
+
+impl Action {
+    /// Returns the maximum size of the body of its requests, in bytes.
+    fn max_body(self) -> usize {
+        if self == Self::Call { MAX_CALL_BODY_BYTES } else { MAX_BODY_BYTES }
+    }
 }
 
 /// Every route. Besides a row, a new route has an [`Action`] and its arm in [`AdminPages::act`].
@@ -169,17 +181,6 @@ impl AdminRequest {
         let mut members = self.query.split('&').filter_map(|member| member.split_once('='));
         let value = members.find_map(|(key, value)| (key == name).then_some(value));
         value.and_then(|value| value.parse().ok()).unwrap_or_default()
-    }
-
-    /// Parses the body.
-    ///
-    /// # Errors
-    ///
-    /// 400 with the position of the error.
-    fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, AdminError> {
-        serde_json::from_slice(&self.body).map_err(|error| {
-            AdminError::new(StatusCode::BAD_REQUEST, format!("the body is not valid: {error}"))
-        })
     }
 }
 
@@ -363,7 +364,7 @@ impl AdminApp {
         http.set_write_timeout(Some(self.timeouts.write));
         let as_json = tells_json(http);
         let answered = match self.pages.admit(http) {
-            Ok(admitted) => match read_body(http, self.timeouts.body).await {
+            Ok(admitted) => match read_body(http, self.timeouts.body, admitted.action.max_body()).await {
                 Ok(body) if admitted.action == Action::Call => {
                     let AdminRequest { headers, client, .. } = admitted.request;
                     let call = RelayRequest { headers, body, client };
@@ -403,6 +404,12 @@ impl HttpServerApp for AdminApp {
 
     fn server_options(&self) -> Option<&HttpServerOptions> {
         Some(&self.options)
+    }
+
+    fn h2_options(&self) -> Option<H2Options> {
+        let mut options = default_h2_options();
+        options.max_concurrent_streams(MAX_STREAMS);
+        Some(options)
     }
 }
 
@@ -529,8 +536,10 @@ impl AdminPages {
             }
             Action::LogLevel => log_level(),
             Action::SetLogLevel => {
-                let filter = str::from_utf8(&request.body).unwrap_or_default().trim();
-                // An empty body means the level of the configuration.
+                let unreadable = "the level is not UTF-8 (write for example info,access=off)";
+                let filter = str::from_utf8(&request.body);
+                let filter = filter.map_err(|_| AdminError::new(StatusCode::BAD_REQUEST, unreadable))?.trim();
+                // An empty body means the level that counts without `log.level`.
                 let filter = Some(filter).filter(|filter| !filter.is_empty());
                 let set = log::set_filter(filter);
                 set.map_err(|problem| AdminError::new(StatusCode::BAD_REQUEST, problem.to_string()))?;
@@ -541,7 +550,10 @@ impl AdminPages {
                 AdminResponse::json(StatusCode::OK, &self.authentication.state(request.session.as_deref()))
             }
             Action::SignIn => {
-                let cookie = self.authentication.sign_in(request)?;
+                let cookie = self.authentication.sign_in(request);
+                let cookie =
+                    cookie.inspect_err(|_| self.gateway.metrics().refused(Refusal::Unauthenticated))?;
+                info!(client = ?request.client, "operator signed in");
                 let mut response = AdminResponse::json(StatusCode::OK, &json!({ "signed_in": true }));
                 response.headers.push((SET_COOKIE, cookie));
                 response
@@ -724,16 +736,12 @@ fn tells_json(http: &ServerSession) -> bool {
 }
 
 /// Reads the body of a request completely.
-async fn read_body(http: &mut ServerSession, within: Duration) -> Result<Bytes, AdminError> {
+async fn read_body(http: &mut ServerSession, within: Duration, most: usize) -> Result<Bytes, AdminError> {
     let announced = http.req_header().headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let too_large = || {
-        AdminError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is larger than {MAX_BODY_BYTES} bytes"),
-        )
-    };
-    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+    let too_large =
+        || AdminError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {most} bytes"));
+    if announced.is_some_and(|length| length > most) {
         return Err(too_large());
     }
     let incomplete = |_| AdminError::new(StatusCode::BAD_REQUEST, "the body is not complete");
@@ -743,7 +751,7 @@ async fn read_body(http: &mut ServerSession, within: Duration) -> Result<Bytes, 
         }
         let mut whole = BytesMut::new();
         while let Some(piece) = http.read_request_body().await.map_err(incomplete)? {
-            if whole.len() + piece.len() > MAX_BODY_BYTES {
+            if whole.len() + piece.len() > most {
                 return Err(too_large());
             }
             whole.extend_from_slice(&piece);
@@ -764,7 +772,7 @@ async fn drain(http: &mut ServerSession) {
         let mut thrown = 0;
         while let Ok(Some(piece)) = http.read_request_body().await {
             thrown += piece.len();
-            if thrown > 2 * MAX_BODY_BYTES {
+            if thrown > 2 * MAX_CALL_BODY_BYTES {
                 return;
             }
         }

@@ -124,6 +124,8 @@ impl McpRelay {
             }
         }
         cancellation.send_replace(true);
+        // A message that waits for room in the pipe fails now.
+        drop(from);
         if !is_served {
             // The call is given to the background, or cancelled at its agent.
             serving.await;

@@ -381,6 +381,13 @@ impl Agent {
         }
     }
 
+    /// Shows the state of its endpoints in the metrics: settings that were not applied have set them.
+    pub(crate) fn show_endpoints(&self) {
+        if let Some(known) = self.known() {
+            known.all_endpoints().for_each(|endpoints| endpoints.take_office());
+        }
+    }
+
     pub(super) fn learn(&self, known: ResolvedAgent) {
         let known = Arc::new(known);
         if let Some(old) = self.latest.known.swap(Some(known.clone())) {

@@ -165,10 +165,10 @@ fn redirect_target(origin: &Uri, location: &str) -> String {
         return shown(origin, &location);
     }
     // Credentials in a URL are not shown.
-    match location.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
-        Some((scheme, Some((_, rest)))) => format!("{scheme}://{rest}"),
-        Some((_, None)) | None => location,
-    }
+    let Some((scheme, rest)) = location.split_once("://") else { return location };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {

@@ -6,6 +6,7 @@
 //! that takes longer than `calls.task_after` has a handle with which it is cancelled or left
 //! running. Out of scope: the wire (see `client`), forms (see `questions`).
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -587,6 +588,7 @@ impl<'a> ToolCall<'a> {
     fn advice(&self, text: &str) -> String {
         match (&self.task, &self.arguments.gateway.url) {
             (Some(task), Some(url)) => {
+                let (task, url) = (shell_word(task), shell_word(url));
                 format!("{text} To continue:\n  {} call {} --task {task} --url {url}", program(), self.tool)
             }
             (Some(_), None) => format!(
@@ -602,6 +604,7 @@ impl<'a> ToolCall<'a> {
     fn continuation(&self, text: &str) -> Option<String> {
         let context = text.strip_prefix(CONTINUATION_HINT)?.trim_matches(['"', '.']);
         let url = self.arguments.gateway.url.as_deref()?;
+        let (context, url) = (shell_word(context), shell_word(url));
         let (program, tool) = (program(), &self.tool);
         Some(format!(
             "To continue this conversation:\n  {program} call {tool} --context {context} --url {url} --text TEXT"
@@ -750,4 +753,12 @@ fn read_json(option: &str, text: &str) -> Result<Value, String> {
         None => text.as_bytes().to_vec(),
     };
     serde_json::from_slice(&read).map_err(|error| format!("{option}: is not JSON: {error}"))
+}
+/// Returns a text as one word of a line for a shell: it may be of another gateway.
+fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/=@%+,".contains(&byte);
+    match !text.is_empty() && text.bytes().all(is_plain) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("'{}'", text.replace('\'', r"'\''"))),
+    }
 }

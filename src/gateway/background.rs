@@ -59,7 +59,8 @@ impl BackgroundService {
             work.spawn(record_results(gateway.clone(), bank.clone()));
         }
         if let Some(exporter) = lasting.exporter.clone() {
-            work.spawn(async move { exporter.run().await });
+            // Not among `work`: it exports the last spans after the end of this service.
+            drop(tokio::spawn(async move { exporter.run().await }));
         }
         work.spawn(succession.clone().start_followers());
         work.spawn(succession.followers.clone().run());

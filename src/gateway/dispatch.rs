@@ -104,8 +104,6 @@ pub(super) struct Dispatcher {
     pub(super) metrics: Arc<Metrics>,
     /// Metrics of requests that no agent is part of.
     pub(super) no_agent: Arc<AgentMetrics>,
-    /// Number of requests without a response yet, of all generations.
-    pub(super) open_requests: Arc<AtomicUsize>,
     /// Counts the generations in memory.
     pub(super) _held: GaugeGuard,
 }

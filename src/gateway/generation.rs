@@ -478,7 +478,6 @@ impl Dispatcher {
             mcp_server,
             metrics: lasting.metrics.clone(),
             no_agent: lasting.no_agent.clone(),
-            open_requests: lasting.open_requests.clone(),
             configuration: settings.clone(),
             _held: lasting.metrics.config.hold(),
         })

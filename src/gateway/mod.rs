@@ -207,17 +207,20 @@ impl Gateway {
             Some(policy) if policy.serve.mcp => &policy.require,
             _ => &CLOSED,
         });
-        let _counted = RequestGuard::enter(&dispatcher.open_requests);
+        let lasting = &self.state.lasting;
+        let _counted = RequestGuard::enter(&lasting.open_requests);
         let mut moved = None;
         let mut served = dispatcher.handle_local(http, &mut record, require, &mut moved).await;
+        // The generation of the request is not held any more.
+        drop(dispatcher);
         if moved.is_some() {
             let requirement = listener.map_or(Requirement::Local, Requirement::Listener);
-            served = Box::pin(self.go_on(http, &mut record, requirement, LOCAL_PATH, moved)).await;
+            served = Box::pin(self.go_on(http, &mut record, requirement, None, moved)).await;
         }
         if let Err(ClientGone) = served {
             record.record_client_gone();
         }
-        record.finish_with(http.head(), &dispatcher.no_agent, || http.facts());
+        record.finish_with(http.head(), &lasting.no_agent, || http.facts());
     }
 
     /// Records the rejection of a message before it became a request.
@@ -405,7 +408,7 @@ impl Gateway {
         if moved.is_some() {
             // The generation of the request is not held any more.
             drop(dispatcher);
-            served = Box::pin(self.go_on(http, &mut record, requirement, &path, moved)).await;
+            served = Box::pin(self.go_on(http, &mut record, requirement, Some(&path), moved)).await;
         }
         if let Err(ClientGone) = served {
             record.record_client_gone();
@@ -415,19 +418,21 @@ impl Gateway {
         Handled::Served
     }
 
-    /// Continues a stream in one generation after the other, until it ends.
+    /// Continues a stream in one generation after the other, until it ends. `path` is that of the
+    /// request; `None`: the message came without one.
     async fn go_on(
         &self,
         http: &mut impl ClientConnection,
         record: &mut AccessRecord,
         requirement: Requirement<'_>,
-        path: &str,
+        path: Option<&str>,
         mut moved: Option<Box<MovedStream>>,
     ) -> Result<(), ClientGone> {
+        let is_local = path.is_none();
+        let path = path.unwrap_or(LOCAL_PATH);
         let Some(route) = parse(path) else { return Ok(()) };
         while let Some(stream) = moved.take() {
             let dispatcher = self.current();
-            let is_local = std::ptr::eq(path, LOCAL_PATH);
             let at = ResumedRequest { route, require: requirement.of(&dispatcher, path), is_local };
             dispatcher.resume(http, record, at, *stream, &mut moved).await?;
         }

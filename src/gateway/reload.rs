@@ -6,6 +6,7 @@
 //! bound to the process (addresses, folders, threads) keep their values and are named.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use super::sources::SourceStates;
 use super::{Gateway, GatewayError, GatewayState};
 use crate::agents::{Agent, AgentUpkeep, Directory};
 use crate::auth::Authenticator;
-use crate::config::{self, FoundAgent, Listener, ListenerTls, MemoryFamily, Problem, Settings};
+use crate::config::{self, FoundAgent, Listener, ListenerTls, MemoryFamily, Problem, RequireRule, Settings};
 use crate::tasks::Timestamp;
 use crate::telemetry::label::ConfigReload;
 use crate::telemetry::log;
@@ -180,6 +181,13 @@ impl Reloader {
     /// Returns the configuration as it was loaded last.
     pub(crate) async fn configured(&self) -> Settings {
         self.turn.lock().await.configured.clone()
+    }
+
+    /// Returns the files that the configuration named as it was loaded last; `None` if they are not
+    /// watched.
+    pub(crate) async fn watched_files(&self) -> Option<Vec<PathBuf>> {
+        let turn = self.turn.lock().await;
+        turn.configured.reload.watch.then(|| turn.configured.files.clone())
     }
 
     /// Returns the sources of agents of the configuration as it was loaded last.
@@ -412,6 +420,7 @@ impl GatewayState {
             // Their metrics exist since the attempt.
             let unknown = settings.agents.iter().filter(|agent| old.find(&agent.name).is_none());
             unknown.for_each(|agent| metrics.forget_agent(&agent.name));
+            old.agents().iter().for_each(|agent| agent.show_endpoints());
         })?;
         // Nothing fails from here on.
         let change = AgentChange::between(&old, &base.directory);
@@ -651,18 +660,25 @@ fn keep_listeners(used: &[Listener], new: &mut Vec<Listener>) -> Vec<String> {
             new.push(listener.clone());
             continue;
         };
-        if !has_same_tls(listener.tls.as_ref(), same.tls.as_ref()) {
+        let has_same_tls = has_same_tls(listener.tls.as_ref(), same.tls.as_ref());
+        if !has_same_tls {
             named.push(format!("listeners[{at}].tls"));
         }
+        // Without the TLS that it relies on, `none` would admit everybody until the restart.
+        let keeps_require = !has_same_tls && same.require.rule == RequireRule::None;
+        if keeps_require && listener.require != same.require {
+            named.push(format!("listeners[{at}].require"));
+        }
+        let require = if keeps_require { listener.require.clone() } else { same.require.clone() };
+        // The proxies of the PROXY protocol are those from which connections are accepted.
+        let keeps_proxies = listener.proxies.proxy_protocol || same.proxies.proxy_protocol;
         if listener.proxies.proxy_protocol != same.proxies.proxy_protocol {
             named.push(format!("listeners[{at}].proxy_protocol"));
+        } else if keeps_proxies && listener.proxies != same.proxies {
+            named.push(format!("listeners[{at}].trusted_proxies"));
         }
-        let proxies = match listener.proxies.proxy_protocol || same.proxies.proxy_protocol {
-            // The proxies are those from which connections are accepted.
-            true => listener.proxies.clone(),
-            false => same.proxies.clone(),
-        };
-        new.push(Listener { tls: listener.tls.clone(), proxies, ..same });
+        let proxies = if keeps_proxies { listener.proxies.clone() } else { same.proxies.clone() };
+        new.push(Listener { tls: listener.tls.clone(), proxies, require, ..same });
     }
     let more = offered.iter().enumerate().filter(|(_, new)| new.is_some());
     named.extend(more.map(|(at, _)| format!("listeners[{at}].address")));

@@ -19,7 +19,7 @@ use crate::fault::{AgentFailure, Blame, Fault};
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
-use crate::telemetry::access_log::AccessLine;
+use crate::telemetry::access_log::{AccessLine, Sanitized};
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
 use crate::telemetry::trace::{RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
@@ -185,7 +185,7 @@ impl AccessRecord {
 
     /// Returns true if digests of ids are of use: the access log is on, or the request is recorded.
     pub(crate) fn needs_digests(&self) -> bool {
-        tracing::enabled!(target: "access", tracing::Level::INFO)
+        tracing::enabled!(target: "access", tracing::Level::INFO) || self.scope.is_recorded()
     }
 
     /// Records the rejection of the request.
@@ -276,10 +276,11 @@ impl AccessRecord {
     /// Returns name and attributes of the span, by the semantic conventions of OpenTelemetry for
     /// HTTP and MCP where they have one.
     fn span_facts(&self, head: &Parts, facts: &ExchangeFacts) -> RequestFacts {
-        let path = loggable_path(head.uri.path());
+        let path = Sanitized(loggable_path(head.uri.path())).to_string();
+        let verb = Sanitized(head.method.as_str()).to_string();
         let mut attributes = vec![
-            KeyValue::new("http.request.method", head.method.as_str().to_owned()),
-            KeyValue::new("url.path", path.to_owned()),
+            KeyValue::new("http.request.method", verb.clone()),
+            KeyValue::new("url.path", path),
             KeyValue::new("mcp_a2a_gateway.request.id", self.scope.id().to_owned()),
             KeyValue::new("mcp_a2a_gateway.listener", facts.listener.clone()),
             KeyValue::new("mcp_a2a_gateway.outcome", self.outcome.label()),
@@ -308,7 +309,8 @@ impl AccessRecord {
         let name = match (method, &self.tool) {
             (Some(method), Some(tool)) => format!("{method} {tool}"),
             (Some(method), None) => method.to_owned(),
-            (None, _) => format!("{} {path}", head.method),
+            // A path is the choice of the client, and names of spans are few.
+            (None, _) => verb,
         };
         let is_error = match self.outcome {
             Outcome::AgentFault | Outcome::GatewayFault => true,

@@ -24,8 +24,8 @@ const MAX_REQUEST_ID: usize = 128;
 pub(crate) fn client_address(headers: &HeaderMap, peer: IpAddr, proxies: &TrustedProxies) -> IpAddr {
     let mut client = peer.to_canonical();
     let mut hops = match proxies.header {
-        AddressHeader::XForwardedFor => hops(headers, &X_FORWARDED_FOR, address),
-        AddressHeader::Forwarded => hops(headers, &FORWARDED, forwarded_for),
+        AddressHeader::XForwardedFor => hops(headers, &X_FORWARDED_FOR, forwarded_addresses),
+        AddressHeader::Forwarded => hops(headers, &FORWARDED, forwarded_elements),
     };
     while proxies.contains(client) {
         // An entry that cannot be read hides all before it: the last known address counts.
@@ -35,24 +35,34 @@ pub(crate) fn client_address(headers: &HeaderMap, peer: IpAddr, proxies: &Truste
     client
 }
 
-/// Returns the entries of a header, the last first; `None` for one that is no address.
+/// Returns the entries of a header, the last first; `None` for one that is no address. `read` gives
+/// those of one line, in their order.
 fn hops<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
-    read: fn(&str) -> Option<IpAddr>,
+    read: fn(&str) -> Vec<Option<IpAddr>>,
 ) -> Box<dyn Iterator<Item = Option<IpAddr>> + 'a> {
     let lines = headers.get_all(name).iter().rev();
-    let entries = lines.flat_map(move |line| match line.to_str() {
-        Ok(line) => split_quoted(line, ',').into_iter().rev().map(read).collect(),
-        Err(_) => vec![None],
-    });
+    let entries =
+        lines.flat_map(move |line| line.to_str().map_or_else(|_| vec![None], read).into_iter().rev());
     Box::new(entries.take(MAX_HOPS))
 }
 
-/// Splits a text at a separator outside of quoted strings.
-fn split_quoted(text: &str, separator: char) -> Vec<&str> {
+/// Reads a line of `X-Forwarded-For`, which knows no quoted strings.
+fn forwarded_addresses(line: &str) -> Vec<Option<IpAddr>> {
+    line.split(',').map(address).collect()
+}
+
+/// Reads a line of `Forwarded`. A quoted string without an end, which only the client can have begun,
+/// would hide what the proxy added to the line: such a line is one unreadable entry.
+fn forwarded_elements(line: &str) -> Vec<Option<IpAddr>> {
+    split_quoted(line, ',').map_or_else(|| vec![None], |all| all.into_iter().map(forwarded_for).collect())
+}
+
+/// Splits a text at a separator outside of quoted strings; `None` if one of them has no end.
+fn split_quoted(text: &str, separator: char) -> Option<Vec<&str>> {
     let (mut is_quoted, mut is_escaped) = (false, false);
-    text.split(|character: char| {
+    let parts = text.split(|character: char| {
         let is_end = character == separator && !is_quoted;
         match character {
             _ if is_escaped => is_escaped = false,
@@ -61,8 +71,9 @@ fn split_quoted(text: &str, separator: char) -> Vec<&str> {
             _ => {}
         }
         is_end
-    })
-    .collect()
+    });
+    let parts = parts.collect();
+    (!is_quoted).then_some(parts)
 }
 
 /// Parses an address with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`,
@@ -76,7 +87,7 @@ fn address(text: &str) -> Option<IpAddr> {
 
 /// Returns the address in an element of `Forwarded` (RFC 7239 §4); `None` if it hides it.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
-    let mut parameters = split_quoted(element, ';').into_iter().filter_map(|pair| pair.split_once('='));
+    let mut parameters = split_quoted(element, ';')?.into_iter().filter_map(|pair| pair.split_once('='));
     let (_, node) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
     let node = node.trim();
     let node = node.strip_prefix('"').and_then(|node| node.strip_suffix('"')).unwrap_or(node);
@@ -126,6 +137,7 @@ mod tests {
             (&["[2001:db8::1]:80"], "fd00::1", "2001:db8::1"),
             (&["2001:db8::1"], "::ffff:10.0.0.1", "2001:db8::1"),
             (&["::ffff:192.0.2.1"], "10.0.0.1", "192.0.2.1"),
+            (&["\", 192.0.2.1"], "10.0.0.1", "192.0.2.1"),
             (&[""], "10.0.0.1", "10.0.0.1"),
             (&[], "10.0.0.1", "10.0.0.1"),
         ] {
@@ -148,6 +160,8 @@ mod tests {
             (&["for=192.0.2.1, for=unknown"], "10.0.0.9"),
             (&["for=192.0.2.1, proto=http"], "10.0.0.9"),
             (&["host=\"\\\"\";for=192.0.2.1"], "192.0.2.1"),
+            (&["for=1.2.3.4;x=\", for=192.0.2.1"], "10.0.0.9"),
+            (&["for=1.2.3.4;x=\"", "for=192.0.2.1"], "192.0.2.1"),
         ] {
             assert_eq!(found(AddressHeader::Forwarded, lines, "10.0.0.9"), client, "{lines:?}");
         }

@@ -91,7 +91,7 @@ pub(crate) struct Limits {
 struct AgentLimits {
     settings: AgentQuota,
     rate: Option<governor::DefaultDirectRateLimiter>,
-    calls: Option<AgentQueue>,
+    calls: Option<Arc<AgentQueue>>,
 }
 
 /// Settings of the limits of one agent.
@@ -126,8 +126,8 @@ impl Limits {
         Self::with(limits, agents, metrics, None)
     }
 
-    /// Creates the quotas of changed limits. Everything that is in use now counts against them; a
-    /// rate that has not changed continues.
+    /// Creates the quotas of changed limits. Everything that is in use now counts against them, except
+    /// calls at an agent with another `max_calls` or `queue`; a rate that has not changed continues.
     pub(crate) fn renewed(
         &self,
         limits: &config::Limits,
@@ -145,10 +145,14 @@ impl Limits {
     ) -> Self {
         let agents = agents.iter().map(|agent| {
             let settings = AgentQuota { rate: agent.rate, calls: agent.max_calls, queue: agent.queue };
-            let same = before.and_then(|before| before.agents.get(&agent.name));
-            let same = same.filter(|known| known.settings == settings).cloned();
-            let new = || Arc::new(AgentLimits::new(settings, &agent.name, metrics));
-            (agent.name.clone(), same.unwrap_or_else(new))
+            let known = before.and_then(|before| before.agents.get(&agent.name));
+            let limits = match known {
+                Some(known) if known.settings == settings => known.clone(),
+                known => {
+                    Arc::new(AgentLimits::new(settings, &agent.name, metrics, known.map(|known| &**known)))
+                }
+            };
+            (agent.name.clone(), limits)
         });
         let (most_bytes, caller_bytes) = (limits.bytes, part_of(limits.caller_bytes, limits.bytes));
         let bytes = match before {
@@ -383,10 +387,19 @@ fn seconds(wait: std::time::Duration) -> u64 {
 }
 
 impl AgentLimits {
-    fn new(settings: AgentQuota, agent: &str, metrics: &Arc<Metrics>) -> Self {
+    /// Creates the limits. The queue of those `before` is kept if its settings are the same.
+    fn new(settings: AgentQuota, agent: &str, metrics: &Arc<Metrics>, before: Option<&Self>) -> Self {
         let rate = quota(settings.rate, settings.rate).map(RateLimiter::direct);
-        let queue = || AgentQueue::new(settings.calls, settings.queue, metrics.agent(agent).queue());
-        Self { settings, rate, calls: (settings.calls > 0).then(queue) }
+        let is_same = |before: &&Self| {
+            (before.settings.calls, before.settings.queue) == (settings.calls, settings.queue)
+        };
+        let queue =
+            || Arc::new(AgentQueue::new(settings.calls, settings.queue, metrics.agent(agent).queue()));
+        let calls = match before.filter(is_same) {
+            Some(before) => before.calls.clone(),
+            None => (settings.calls > 0).then(queue),
+        };
+        Self { settings, rate, calls }
     }
 }
 

@@ -92,6 +92,10 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<SocketAddr
     text(&line)
 }
 
+/// The address of a client that the proxy cannot tell. It is no proxy, so that no header with which
+/// the client names another address counts.
+const UNKNOWN_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+
 /// Parses the line of version 1.
 fn text(line: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let malformed = ProxyHeaderError::Malformed;
@@ -99,7 +103,7 @@ fn text(line: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
     let mut words = line.ok_or(malformed("its line is not text"))?.split(' ').skip(1);
     let family = words.next();
     if family == Some("UNKNOWN") {
-        return Ok(None);
+        return Ok(Some(UNKNOWN_CLIENT));
     }
     let [Some(source), Some(target), Some(source_port), Some(target_port), None] =
         std::array::from_fn(|_| words.next())
@@ -151,7 +155,7 @@ fn binary(version: u8, family: u8, rest: &[u8]) -> Result<Option<SocketAddr>, Pr
             Ok(Some(SocketAddr::new(Ipv6Addr::from(source).into(), port(32)?)))
         }
         // Unspecified, or a socket of the system of the proxy.
-        0x00 | 0x31 => Ok(None),
+        0x00 | 0x31 => Ok(Some(UNKNOWN_CLIENT)),
         _ => Err(ProxyHeaderError::Malformed("its family is unknown")),
     }
 }
@@ -182,13 +186,13 @@ mod tests {
         for (bytes, client) in [
             (b"PROXY TCP4 192.0.2.1 10.0.0.1 4711 80\r\n".to_vec(), Some("192.0.2.1:4711")),
             (b"PROXY TCP6 2001::9 ::1 4711 80\r\n".to_vec(), Some("[2001::9]:4711")),
-            (b"PROXY UNKNOWN\r\n".to_vec(), None),
-            (b"PROXY UNKNOWN any thing\r\n".to_vec(), None),
+            (b"PROXY UNKNOWN\r\n".to_vec(), Some("[::]:0")),
+            (b"PROXY UNKNOWN any thing\r\n".to_vec(), Some("[::]:0")),
             (v2(0x21, 0x11, &v4), Some("192.0.2.1:4711")),
             (v2(0x21, 0x11, &[&v4[..], &[4, 0, 1, 0]].concat()), Some("192.0.2.1:4711")),
             (v2(0x21, 0x21, &v6), Some("[2001::9]:4711")),
             (v2(0x20, 0x00, &[]), None),
-            (v2(0x21, 0x00, &[]), None),
+            (v2(0x21, 0x00, &[]), Some("[::]:0")),
         ] {
             let (read, rest) = parsed(&[&bytes[..], b"GET / HTTP/1.1\r\n"].concat()).await;
             assert_eq!(read, Ok(client.map(|client| client.parse().unwrap())), "{bytes:?}");

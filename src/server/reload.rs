@@ -60,24 +60,39 @@ impl BackgroundService for ConfigWatcher {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let mut hangups = self.hangups.lock().await.take();
         let mut watcher = self.watcher.lock().await.take();
+        // Files of a configuration that was rejected: their repair is a change, too.
+        let mut rejected = Vec::new();
+        let mut is_due = false;
         loop {
-            let files = self.files().await;
             let is_told = tokio::select! {
                 _ = shutdown.wait_for(|ends| *ends) => return,
                 () = received(&mut hangups) => true,
-                () = tokio::time::sleep(CHECK_INTERVAL), if files.is_some() => false,
+                () = tokio::time::sleep(CHECK_INTERVAL) => false,
             };
-            let has_changed = match files {
+            // Whether they are watched may have changed by a request meanwhile.
+            let has_changed = match self.files(&rejected).await {
                 Some(files) => look(&mut watcher, files, is_told).await,
-                None => false,
+                None => {
+                    watcher = None;
+                    false
+                }
             };
-            let cause = match (is_told, has_changed) {
+            let cause = match (is_told, has_changed || is_due) {
                 (true, _) => ReloadCause::Signal,
                 (false, true) => ReloadCause::File,
                 (false, false) => continue,
             };
-            if let Err(ReloadError::Busy) = self.reloader.reload(cause).await {
-                warn!("failed to reload configuration: too many reloads wait for their turn");
+            let reloaded = self.reloader.reload(cause).await;
+            is_due = matches!(reloaded, Err(ReloadError::Busy));
+            match reloaded {
+                Ok(_) => rejected.clear(),
+                Err(ReloadError::Rejected(problems)) => {
+                    rejected = problems.into_iter().filter_map(|problem| problem.file).collect();
+                    rejected.dedup();
+                }
+                Err(ReloadError::Busy) => {
+                    warn!("failed to reload configuration: too many reloads wait for their turn");
+                }
             }
         }
     }
@@ -85,9 +100,9 @@ impl BackgroundService for ConfigWatcher {
 
 impl ConfigWatcher {
     /// Returns the files of the configuration; `None` if they are not watched.
-    async fn files(&self) -> Option<Vec<PathBuf>> {
-        let Settings { reload, files, .. } = self.reloader.configured().await;
-        reload.watch.then(|| std::iter::once(self.file.clone()).chain(files).collect())
+    async fn files(&self, rejected: &[PathBuf]) -> Option<Vec<PathBuf>> {
+        let files = self.reloader.watched_files().await?;
+        Some(std::iter::once(self.file.clone()).chain(files).chain(rejected.iter().cloned()).collect())
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::array;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -192,6 +193,7 @@ impl Metrics {
             requests: array::from_fn(|_| OnceLock::new()),
             all: Arc::clone(self),
             name: name.to_owned(),
+            is_forgotten: AtomicBool::new(false),
         })
     }
 
@@ -368,6 +370,8 @@ pub(crate) struct AgentMetrics {
     durations: [OnceLock<Histogram>; DURATION_PARTS.len()],
     open_streams: OnceLock<IntGauge>,
     events: OnceLock<IntCounter>,
+    /// True once the agent has left the configuration: no series of it begins any more.
+    is_forgotten: AtomicBool,
 }
 
 /// The parts of the time of a request: in the gateway, at the agent, and both.
@@ -376,11 +380,19 @@ const DURATION_PARTS: [&str; 3] = ["gateway", "agent", "total"];
 impl AgentMetrics {
     /// Removes the series of the agent: it is not in the configuration any more.
     pub(crate) fn forget(&self) {
+        self.is_forgotten.store(true, Ordering::Release);
         self.all.forget_agent(&self.name);
+    }
+
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.is_forgotten.load(Ordering::Acquire)
     }
 
     /// Counts a completed request.
     pub(crate) fn request(&self, method: Method, outcome: Outcome) {
+        if self.is_forgotten() {
+            return;
+        }
         if let Some(counter) = self.requests.get(method as usize * Outcome::ALL.len() + outcome as usize) {
             counter
                 .get_or_init(|| {
@@ -392,6 +404,9 @@ impl AgentMetrics {
 
     /// Records the latency of a request: all of it, and the part spent waiting for the agent.
     pub(crate) fn observe_latency(&self, whole: Duration, agent: Option<Duration>) {
+        if self.is_forgotten() {
+            return;
+        }
         let gateway = whole.saturating_sub(agent.unwrap_or_default());
         let times = [Some(gateway), agent, Some(whole)];
         for ((time, histogram), part) in times.into_iter().zip(&self.durations).zip(DURATION_PARTS) {
@@ -415,19 +430,22 @@ impl AgentMetrics {
     /// Counts an event stream as open until the guard is dropped.
     pub(crate) fn stream(&self) -> GaugeGuard {
         let series = || self.all.open_streams.with_label_values(&[&self.name]);
-        GaugeGuard::new([Some(self.open_streams.get_or_init(series)), Some(&self.all.all_streams)])
+        let own = (!self.is_forgotten()).then(|| self.open_streams.get_or_init(series));
+        GaugeGuard::new([own, Some(&self.all.all_streams)])
     }
 
     /// Counts translated events.
     pub(crate) fn events(&self, count: u64) {
-        if count > 0 {
+        if count > 0 && !self.is_forgotten() {
             self.events.get_or_init(|| self.all.events.with_label_values(&[&self.name])).inc_by(count);
         }
     }
 
     /// Sets the `up` gauge: true if the agent can be used.
     pub(crate) fn up(&self, up: bool) {
-        self.all.agent_up.with_label_values(&[&self.name]).set(i64::from(up));
+        if !self.is_forgotten() {
+            self.all.agent_up.with_label_values(&[&self.name]).set(i64::from(up));
+        }
     }
 
     /// Counts a fetch of the agent's card.
@@ -438,7 +456,9 @@ impl AgentMetrics {
     /// Counts a failed HTTP exchange, by the transport's label for the kind (a closed set, never a
     /// peer's text).
     pub(crate) fn transport_error(&self, kind: &'static str) {
-        self.all.transport_errors.with_label_values(&[self.name.as_str(), kind]).inc();
+        if !self.is_forgotten() {
+            self.all.transport_errors.with_label_values(&[self.name.as_str(), kind]).inc();
+        }
     }
 
     /// Counts a task that must be polled, because its stream broke off.

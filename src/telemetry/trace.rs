@@ -260,6 +260,11 @@ impl RequestScope {
         }
     }
 
+    /// Returns true if the span of the request will be exported.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.trace().is_some_and(|trace| trace.recorded.is_some())
+    }
+
     /// Records an event of the request, if it is recorded.
     pub(crate) fn event(&self, event: SpanEvent) {
         if let Some(trace) = self.trace() {

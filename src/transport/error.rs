@@ -159,9 +159,11 @@ impl TransportError {
         rejected_certificate(&error).map_or(Self::Unsent(error), Self::Tls)
     }
 
-    /// Converts an error of hyper, once the request may have been written.
-    pub(super) fn after_sending(error: hyper::Error) -> Self {
-        if let Some(alert) = rejected_certificate(&error) {
+    /// Converts an error of hyper, once the request may have been written. On a connection `is_new`,
+    /// before its first response, an alert about the certificate ends the handshake, and the agent has
+    /// not read the request. Later it says nothing about the request.
+    pub(super) fn after_sending(error: hyper::Error, is_new: bool) -> Self {
+        if let Some(alert) = rejected_certificate(&error).filter(|_| is_new) {
             return Self::Tls(alert);
         }
         let of_stream = error.source().and_then(|source| source.downcast_ref::<io::Error>());

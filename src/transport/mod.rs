@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -92,6 +93,8 @@ struct ReadyConnection {
     handle: ConnectionHandle,
     /// The time from which on it was available.
     since: Instant,
+    /// True if no request was sent on it before.
+    is_new: bool,
 }
 
 /// A request that failed on one connection, with the permission to use another.
@@ -199,7 +202,7 @@ impl HttpClient {
         mut request: Box<Request<OutboundBody>>,
         give_up: Instant,
     ) -> Result<Response, ExchangeFailure> {
-        let ReadyConnection { handle: mut way, since } = connection;
+        let ReadyConnection { handle: mut way, since, is_new } = connection;
         let first_byte = after(since, target.timeouts.first_byte);
         let deadline = first_byte.min(give_up);
         let waited = match &mut way {
@@ -228,7 +231,7 @@ impl HttpClient {
                 let error = failed.into_error();
                 Err(match message {
                     Some(request) => ExchangeFailure::Unsent(Box::new(request), error),
-                    None => ExchangeFailure::Final(TransportError::after_sending(error)),
+                    None => ExchangeFailure::Final(TransportError::after_sending(error, is_new)),
                 })
             }
             None => {
@@ -245,6 +248,18 @@ impl HttpClient {
         }
     }
 
+    /// Opens a connection to an upstream without TLS, through its egress proxy if it has one, for
+    /// another protocol.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError`], as for a request.
+    pub(crate) async fn open_stream(&self, target: &Upstream) -> Result<TcpStream, TransportError> {
+        let stream = proxy::open(&target.place, &self.shared.proxy).await?;
+        stream.set_nodelay(true).map_err(TransportError::Connect)?;
+        Ok(stream)
+    }
+
     /// Finds or opens the connection for the next request.
     async fn connection(
         &self,
@@ -256,34 +271,38 @@ impl HttpClient {
         let place = &target.place;
         // The clock is read again only after a wait.
         if let Some(stream) = place.pool.join() {
-            return Ok(ReadyConnection { handle: ConnectionHandle::Stream(stream), since: now });
+            return Ok(ReadyConnection {
+                handle: ConnectionHandle::Stream(stream),
+                since: now,
+                is_new: false,
+            });
         }
         if !fresh && let Some(line) = idle_connection(&place.pool, now).await {
-            return Ok(ReadyConnection { handle: ConnectionHandle::Line(line), since: now });
+            return Ok(ReadyConnection { handle: ConnectionHandle::Line(line), since: now, is_new: false });
         }
         let deadline = after(Instant::now(), target.timeouts.connect).min(give_up);
         // Boxed: opening is rare, and every request would carry its size.
         let opening = Box::pin(tokio::time::timeout_at(deadline, self.open(place)));
-        let handle = opening.await.map_err(|_| TransportError::ConnectTimeout)??;
-        Ok(ReadyConnection { handle, since: Instant::now() })
+        opening.await.map_err(|_| TransportError::ConnectTimeout)?
     }
 
-    async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {
+    async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ReadyConnection, TransportError> {
+        let opened = |handle| ReadyConnection { handle, since: Instant::now(), is_new: true };
         let background = match (&place.tls, self.shared.background.get()) {
             (Some(_), Some(background)) if !place.pool.is_http1_only() => background,
-            _ => return self.open_line(place).await,
+            _ => return self.open_line(place).await.map(opened),
         };
         let turn = place.pool.opening.acquire().await;
         if let Some(stream) = place.pool.join() {
-            return Ok(ConnectionHandle::Stream(stream));
+            return Ok(ReadyConnection { is_new: false, ..opened(ConnectionHandle::Stream(stream)) });
         }
         if place.pool.is_http1_only() {
             drop(turn);
-            return self.open_line(place).await;
+            return self.open_line(place).await.map(opened);
         }
         let way = self.open_shared(place, background).await;
         drop(turn);
-        way
+        way.map(opened)
     }
 
     async fn open_line(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {

@@ -32,9 +32,11 @@ pub(super) async fn open(place: &UpstreamInner, common: &EgressProxy) -> Result<
     }
     // These and no others: another resolution of the name could lead elsewhere.
     let found = addresses(&place.host, place.port, &place.policy).await?;
-    match server.filter(|_| !is_exempt_network(place, common, &found)) {
-        Some(server) => tunnel_to_any(server, &found).await,
-        None => race(found).await.map_err(not_connected),
+    let Some(server) = server else { return race(found).await.map_err(not_connected) };
+    let exempt = exempt_addresses(place, common, &found);
+    match exempt.is_empty() {
+        true => tunnel_to_any(server, &found).await,
+        false => race(exempt).await.map_err(not_connected),
     }
 }
 
@@ -44,10 +46,12 @@ fn is_exempt(place: &UpstreamInner, common: &EgressProxy) -> bool {
     common.no_proxy.has_host(name, &format!("{name}:{}", place.port).to_ascii_lowercase())
 }
 
-/// Returns true if one of the addresses is exempt from the proxy.
-fn is_exempt_network(place: &UpstreamInner, common: &EgressProxy, found: &[SocketAddr]) -> bool {
-    place.proxy == ProxyChoice::Common
-        && found.iter().any(|found| common.no_proxy.network_of(found.ip()).is_some())
+/// Returns the addresses that are exempt from the proxy. The others of the same name are not.
+fn exempt_addresses(place: &UpstreamInner, common: &EgressProxy, found: &[SocketAddr]) -> Vec<SocketAddr> {
+    let is_exempt = |address: &&SocketAddr| {
+        place.proxy == ProxyChoice::Common && common.no_proxy.network_of(address.ip()).is_some()
+    };
+    found.iter().filter(is_exempt).copied().collect()
 }
 
 async fn tunnel_to_any(server: &ProxyServer, found: &[SocketAddr]) -> Result<TcpStream, TransportError> {

@@ -140,7 +140,7 @@ impl Response {
             Some(Some(Ok(data))) => Ok(Some(data)),
             Some(None) if self.is_cut() => Err(TransportError::Truncated),
             Some(None) => Ok(None),
-            Some(Some(Err(error))) => Err(TransportError::after_sending(error)),
+            Some(Some(Err(error))) => Err(TransportError::after_sending(error, false)),
             None if self.deadline() == self.inside.give_up => Err(TransportError::TotalTimeout),
             None => Err(TransportError::IdleTimeout),
         };

@@ -299,11 +299,15 @@ function focusHeading() {
   scrollTo(0, 0);
 }
 
-function signInView({ token }, problem) {
+function signInView({ token, certificate }, problem) {
   turn += 1;
   nav.hidden = true;
   leave.hidden = true;
   document.title = 'Sign in · mcp-a2a-gateway';
+  if (!token && certificate) {
+    fill(main, h('h1', {}, 'Sign in'), h('div', { class: 'notice warn' }, 'Present a client certificate of an operator: the browser sent none that is accepted.'));
+    return;
+  }
   if (!token) {
     fill(main, h('h1', {}, 'This page is closed'), h('div', { class: 'notice warn' }, 'Set ', code('admin.token'),
       ' in the configuration, or ', code('admin.tls'), ' with ', code('client_auth'), ', so that operators can be told from others.'));
@@ -330,10 +334,13 @@ function signInView({ token }, problem) {
   input.focus();
 }
 
+/** A certificate is no session: only a request shows whether the browser presented one. */
+const isOperator = () => get('/api/overview').then(() => true, () => false);
+
 async function begin() {
   try {
     const way = await session();
-    if (way.signed_in) show(true);
+    if (way.signed_in || (way.certificate && (await isOperator()))) show(true);
     else signInView(way);
   } catch (error) {
     fill(main, h('h1', {}, 'mcp-a2a-gateway'), h('div', { class: 'notice bad', role: 'alert' }, error.message));

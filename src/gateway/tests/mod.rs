@@ -94,7 +94,9 @@ impl TestGateway {
                 dispatcher.handle(&mut connection, &mut record, route, &require, &mut moved).await;
             if moved.is_some() {
                 drop(dispatcher);
-                served = gateway.go_on(&mut connection, &mut record, Requirement::Default, path, moved).await;
+                served = gateway
+                    .go_on(&mut connection, &mut record, Requirement::Default, Some(path), moved)
+                    .await;
             }
             if let Err(ClientGone) = served {
                 give_up(&mut connection).await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::certs::Authority;
 use crate::support::payload::v1;
 use crate::support::{Card, LegacySession, Ports, Reply, ScriptedAgent, Signal, TestGateway, in_time};
 
@@ -247,6 +248,30 @@ async fn task_handle_outlives_reload() {
     let refused = session.task("tasks/get", handle).await.json().await;
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("agent was removed"), "{refused}");
+}
+
+/// A listener that is to get client certificates does not serve everybody until the restart that
+/// brings them.
+#[tokio::test]
+async fn reload_keeps_listener_closed() {
+    const HASH: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+    let bard = agent("sing").await;
+    let keys = format!("auth: {{ api_keys: {{ keys: {{ ann: \"{HASH}\" }} }} }}\n");
+    let reloaded = Reloaded::start(&[("bard", &bard)], &keys).await;
+    let status = async || reloaded.gateway.client().modern("tools/list", json!({})).await.status;
+    assert_eq!(status().await, 401);
+    let ports = reloaded.gateway.ports();
+    let authority = Authority::new("ours");
+    authority.server().write(&ports.directory, "server");
+    std::fs::write(ports.directory.join("ca.pem"), authority.pem()).unwrap();
+    let tls = "    tls: { certificate: server.crt, key: server.key, client_auth: { mode: required, ca: ca.pem } }\n";
+    let text = config(ports, &[("bard", &bard)], "").replacen("\nadmin:", &format!("\n{tls}admin:"), 1);
+    reloaded.write_text(&text);
+    let (_, report) = reloaded.reload().await;
+    let restart: Vec<&str> =
+        report["restart"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    assert_eq!(restart, ["listeners[0].tls", "listeners[0].require"], "{report}");
+    assert_eq!(status().await, 401);
 }
 
 /// No request fails and no call is lost while the configuration is replaced again and again.

@@ -146,6 +146,19 @@ async fn trace_of_trusted_client_is_sampled() {
     assert_eq!(collected(&collector, 2).await.len(), 2);
 }
 
+/// The name of a span is not the choice of a client, and neither is its size.
+#[tokio::test]
+async fn trace_of_strange_path_is_small() {
+    let (collector, scene) = traced("").await;
+    let path = format!("/{}", "x".repeat(4096));
+    let client = scene.gateway.client().at(&path).header("traceparent", PARENT);
+    assert_eq!(client.get(&[]).await.status, 404);
+    let spans = collected(&collector, 1).await;
+    let span = of_kind(&spans, SERVER);
+    assert_eq!(span.name, "GET");
+    assert!(attribute(span, "url.path").unwrap().len() < 300, "{span:?}");
+}
+
 /// Waits until a span of the trace has this event.
 async fn has_event(collector: &ScriptedAgent, name: &str) {
     let has = |log: &Log| {
