@@ -102,7 +102,8 @@ pub(crate) fn run(settings: Settings) -> Result<(), StdioError> {
         tokio::spawn(async move { background.run(ends).await });
         if !settings.sources.is_empty() {
             let (poller, configured) = (gateway.clone(), settings.clone());
-            let poller = Reloader::new(poller, settings.clone(), Arc::new(move || Ok(configured.clone())));
+            let poller =
+                Reloader::new(poller, settings.clone(), Arc::new(move |_| Ok(configured.clone().into())));
             tokio::spawn(async move { SourcePoller::new(poller).run().await });
         }
         serve(&settings, streams, gateway, signals).await;

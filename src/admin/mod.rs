@@ -8,6 +8,7 @@
 //! from `gateway`.
 
 mod authentication;
+mod changes;
 mod page;
 mod relay;
 
@@ -36,10 +37,8 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 
 use crate::auth::{ClientTlsInfo, network};
-use crate::config::{Admin, HealthListener, Problem, Settings};
-use crate::gateway::{
-    Gateway, OverviewReport, ReadyReport, ReloadCause, ReloadError, ReloadReport, Reloader, WaitedAgent,
-};
+use crate::config::{Admin, HealthListener, Settings};
+use crate::gateway::{Gateway, OverviewReport, ReadyReport, Reloader, WaitedAgent};
 use crate::http_edge::check_host;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::{log, recent};
@@ -111,6 +110,8 @@ enum Action {
     Call,
     Reload,
     Digests,
+    PutAgent,
+    DeleteAgent,
 }
 
 impl Action {
@@ -150,6 +151,8 @@ const ROUTES: &[AdminRoute] = &[
     route(Method::DELETE, "/api/session", Access::Open, Action::SignOut),
     route(Method::POST, "/reload", Access::Operator, Action::Reload),
     get("/config", Access::Operator, Action::Digests),
+    route(Method::PUT, "/agents/{name}", Access::Operator, Action::PutAgent),
+    route(Method::DELETE, "/agents/{name}", Access::Operator, Action::DeleteAgent),
 ];
 
 const fn get(path: &'static str, access: Access, action: Action) -> AdminRoute {
@@ -565,36 +568,10 @@ impl AdminPages {
                 response
             }
             Action::Reload => self.reload().await?,
-            Action::Digests => {
-                let digests = self.reloader()?.digests(&self.digest_key).await;
-                AdminResponse::json(StatusCode::OK, &digests)
-            }
+            Action::Digests => self.digests().await?,
+            Action::PutAgent => self.put_agent(request).await?,
+            Action::DeleteAgent => self.delete_agent(request).await?,
         })
-    }
-
-    fn reloader(&self) -> Result<&Arc<Reloader>, AdminError> {
-        let missing = || AdminError::new(StatusCode::CONFLICT, "this process has no configuration file");
-        self.reloader.as_ref().ok_or_else(missing)
-    }
-
-    /// Reloads the configuration, and reports the outcome: 422 if it is rejected.
-    async fn reload(&self) -> Result<AdminResponse, AdminError> {
-        let reloader = self.reloader()?;
-        match reloader.reload(ReloadCause::Request).await {
-            Ok(report) => {
-                let outcome = if report.is_applied() { "applied" } else { "unchanged" };
-                Ok(AdminResponse::json(StatusCode::OK, &ReloadBody { outcome, report }))
-            }
-            Err(ReloadError::Rejected(problems)) => {
-                let body = json!({ "outcome": "rejected", "problems": written(&problems) });
-                Ok(AdminResponse::json(StatusCode::UNPROCESSABLE_ENTITY, &body))
-            }
-            Err(ReloadError::Busy) => {
-                let busy = "too many reloads wait for their turn";
-                Err(AdminError::new(StatusCode::SERVICE_UNAVAILABLE, busy)
-                    .with(RETRY_AFTER, HeaderValue::from_static("1")))
-            }
-        }
     }
 
     /// Returns the configuration that was loaded last, for the page.
@@ -648,22 +625,6 @@ impl AdminPages {
         self.accepts.store(true, Ordering::Release);
         true
     }
-}
-
-/// Returns problems for an answer.
-fn written(problems: &[Problem]) -> Value {
-    let each = problems
-        .iter()
-        .map(|one| json!({ "file": one.file, "line": one.line, "at": one.at, "problem": one.problem }));
-    each.collect()
-}
-
-/// The answer of `/reload`.
-#[derive(Serialize)]
-struct ReloadBody {
-    outcome: &'static str,
-    #[serde(flatten)]
-    report: ReloadReport,
 }
 
 /// The answer of `/readyz`.

@@ -20,7 +20,8 @@ use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::task_tools::TaskTool;
 use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
 use crate::config::{
-    self, DocumentChanges, Pem, Problem, Problems, Settings, check_spiffe_id, expand_argument, is_spiffe_uri,
+    self, AgentEdit, DocumentChanges, LoadedSettings, Pem, Problem, Problems, Settings, check_spiffe_id,
+    expand_argument, is_spiffe_uri,
 };
 use crate::gateway::{ConfigDigests, Gateway, needs_restart};
 use crate::mcp::tasks::iso8601;
@@ -288,17 +289,19 @@ impl RunningDiff {
 
 /// Returns the function that reads a configuration for a reload, with every problem that `check`
 /// reports for it.
-pub(super) fn loader(path: &Path) -> impl Fn() -> Result<Settings, Vec<Problem>> + Send + Sync + 'static {
+pub(super) fn loader(
+    path: &Path,
+) -> impl Fn(Option<&AgentEdit>) -> Result<LoadedSettings, Vec<Problem>> + Send + Sync + 'static {
     let path = path.to_owned();
-    move || {
-        let settings = config::load(&path).map_err(|problems| problems.list().to_vec())?;
-        let mut findings = judged(&settings, SystemTime::now());
+    move |edit| {
+        let loaded = config::load_edited(&path, edit).map_err(|problems| problems.list().to_vec())?;
+        let mut findings = judged(&loaded.settings, SystemTime::now());
         findings.problems.append(&mut findings.of_manifests);
         if !findings.problems.is_empty() {
             return Err(findings.problems);
         }
-        log_warnings(&settings);
-        Ok(settings)
+        log_warnings(&loaded.settings);
+        Ok(loaded)
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Agent;
-use super::agent::AgentKeys;
+use super::agent::{AgentKeys, CardSignature};
 use super::forms::KeyForm;
 use super::manifest::ManifestAgent;
 use super::resolve::ResolveContext;
@@ -116,9 +116,12 @@ impl AgentDefaultSource {
         }
     }
 
-    /// Returns the defaults, with the agents that take them over.
-    pub(super) fn finish(self) -> AgentDefaults {
-        self.defaults
+    /// Returns the defaults, with the agents that take them over and the signature that their cards
+    /// must have.
+    pub(super) fn finish(source: Option<Self>, signature: Option<CardSignature>) -> AgentDefaults {
+        let mut defaults = source.map(|source| source.defaults).unwrap_or_default();
+        defaults.template.signature = signature;
+        defaults
     }
 }
 

@@ -77,8 +77,9 @@ pub(super) struct JoinedTree {
 
 impl JoinedTree {
     /// Begins with the tree of the configuration file.
-    pub(super) fn new(root: YamlNode, text: &str) -> Self {
-        Self { root, map: LineMap::default(), lines: count_lines(text), bytes: 0, problems: Vec::new() }
+    pub(super) fn new(root: YamlNode) -> Self {
+        let lines = last_line(&root) + 1;
+        Self { root, map: LineMap::default(), lines, bytes: 0, problems: Vec::new() }
     }
 
     /// Adds the files of `include`, of which the key is removed.
@@ -141,10 +142,15 @@ impl JoinedTree {
         let node = parsed.map_err(|problem| problems.push(problem)).ok();
         let of_file = problems.into_iter().map(|problem| Problem { file: Some(file.clone()), ..problem });
         self.problems.extend(of_file);
-        let Some(node) = node else { return };
-        let mut node = super::without_extensions(node);
+        if let Some(node) = node {
+            self.add_node(file, super::without_extensions(node));
+        }
+    }
+
+    /// Joins the tree of a file.
+    pub(super) fn add_node(&mut self, file: PathBuf, mut node: YamlNode) {
         let before = self.lines;
-        self.lines += count_lines(text);
+        self.lines += last_line(&node) + 1;
         self.map.files.push(MappedFile { before, path: file });
         shift(&mut node, before);
         if let Some((key, _)) = remove(&mut node, INCLUDE) {
@@ -157,6 +163,19 @@ impl JoinedTree {
         let mut root = std::mem::replace(&mut self.root, YamlNode { line: 1, value: YamlValue::Null });
         self.join(&mut root, node, "");
         self.root = root;
+    }
+
+    /// Returns the text at the path of a key, if there is one.
+    pub(super) fn text_at(&self, path: &str) -> Option<String> {
+        let mut node = &self.root;
+        for name in path.split('.') {
+            let YamlValue::Section(entries) = &node.value else { return None };
+            node = &entries.iter().find(|(key, _)| key.name == name)?.1;
+        }
+        match &node.value {
+            YamlValue::Text(text) => Some(text.clone()),
+            _ => None,
+        }
     }
 
     /// Joins the keys of a section with those of another.
@@ -207,15 +226,22 @@ fn is_joined(at: &str, one: &YamlNode, other: &YamlNode) -> bool {
 }
 
 /// Removes a key of a section.
-fn remove(node: &mut YamlNode, name: &str) -> Option<(YamlKey, YamlNode)> {
+pub(super) fn remove(node: &mut YamlNode, name: &str) -> Option<(YamlKey, YamlNode)> {
     let YamlValue::Section(entries) = &mut node.value else { return None };
     let at = entries.iter().position(|(key, _)| key.name == name)?;
     Some(entries.remove(at))
 }
 
-fn count_lines(text: &str) -> u64 {
-    // A parser may count the end as one more.
-    text.bytes().filter(|byte| *byte == b'\n').count() as u64 + 2
+/// Returns the last line of a tree.
+fn last_line(node: &YamlNode) -> u64 {
+    let below = match &node.value {
+        YamlValue::List(items) => items.iter().map(last_line).max(),
+        YamlValue::Section(entries) => {
+            entries.iter().map(|(key, value)| key.line.max(last_line(value))).max()
+        }
+        _ => None,
+    };
+    node.line.max(below.unwrap_or_default())
 }
 
 /// Adds the number of lines before its file to every line of a tree.

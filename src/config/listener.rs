@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -220,6 +221,10 @@ section! {
         allowed_hosts: Vec<String> as Vec<Spanned<AllowedHost>> = [] [example ["gateway.monitoring:9090"]],
         /// Time after which a person must sign in to the page again.
         session_ttl: Duration = 8h in 1m..=30d,
+        /// Path of a file that keeps agents which operators write by `PUT` and `DELETE /agents/NAME`
+        /// of this listener. It need not exist, and is read with the configuration. Without it these
+        /// routes are closed.
+        agents_file: Option<PathBuf> [example "agents.json"],
     }
     keys {
         /// The token of operators, or a list of them while they are being exchanged: at least 16

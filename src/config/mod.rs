@@ -27,6 +27,7 @@ mod forms;
 mod host;
 mod http_resources;
 mod include;
+mod kept_agents;
 pub mod listener;
 mod manifest;
 pub mod mcp;
@@ -82,6 +83,7 @@ pub use documentation::{example, key_reference};
 pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
 pub use http_resources::{ArtifactFiles, HttpResource};
+pub(crate) use kept_agents::{AgentEdit, AgentsDraft, LoadedSettings, agents_in};
 pub use listener::{
     AddressHeader, Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule,
     Services, TlsProfile, TrustedProxies,
@@ -127,7 +129,8 @@ pub fn load(path: &Path) -> Result<Settings, Problems> {
 ///
 /// As [`load`].
 pub fn load_for_stdio(path: &Path) -> Result<Settings, Problems> {
-    read(path, ListenerRule::Optional, &|name| std::env::var_os(name))
+    let loaded = read(path, ListenerRule::Optional, &|name| std::env::var_os(name), None)?;
+    Ok(loaded.settings)
 }
 
 /// Reads a configuration like [`load`], with an environment of the caller's choice.
@@ -136,7 +139,16 @@ pub fn load_for_stdio(path: &Path) -> Result<Settings, Problems> {
 ///
 /// Every problem that it has, each with line and path.
 pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Settings, Problems> {
-    read(path, ListenerRule::Required, environment)
+    Ok(read(path, ListenerRule::Required, environment, None)?.settings)
+}
+
+/// Reads a configuration like [`load`], with a change of the agents in `admin.agents_file`.
+///
+/// # Errors
+///
+/// As [`load`]; those of a new agent are in the file `body`.
+pub(crate) fn load_edited(path: &Path, edit: Option<&AgentEdit>) -> Result<LoadedSettings, Problems> {
+    read(path, ListenerRule::Required, &|name| std::env::var_os(name), edit)
 }
 
 /// Tells if a configuration must have listeners.
@@ -150,7 +162,8 @@ fn read(
     path: &Path,
     listeners: ListenerRule,
     environment: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<Settings, Problems> {
+    edit: Option<&AgentEdit>,
+) -> Result<LoadedSettings, Problems> {
     let text = text_of(path).map_err(|problem| Problems::new(path, vec![problem]))?;
     if text.trim().is_empty() {
         return Err(Problems::whole(path, "is empty (it needs at least `listeners` and `agents`)"));
@@ -166,12 +179,13 @@ fn read(
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut reading = ResolveContext::new(folder, environment, problems);
     reading.note_file(path);
-    let mut joined = JoinedTree::new(root, &text);
+    let mut joined = JoinedTree::new(root);
     joined.include(path, &mut reading);
+    let references = References::new(reading.inside(folder));
+    let agents = kept_agents::join(&mut joined, edit, &references, &mut reading);
     let root = joined.finish(&mut reading);
     let joined_files = reading.files().len();
     let found = RefCell::default();
-    let references = References::new(reading.inside(folder));
     let file = ConfigKeys::deserialize(ValueDeserializer::new(&root, &found, &references));
     for problem in found.into_inner() {
         reading.report(problem);
@@ -185,7 +199,7 @@ fn read(
             warnings.extend(unencrypted_credentials(&settings));
             let document = ConfigDocument::new(&root, folder, files.get(joined_files..).unwrap_or_default());
             (settings.files, settings.warnings, settings.document) = (files, warnings, document);
-            Ok(settings)
+            Ok(LoadedSettings { settings, agents })
         }
         _ => Err(Problems::new(path, problems)),
     }

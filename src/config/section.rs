@@ -220,7 +220,7 @@ fn literal_node(text: &str) -> YamlNode {
     yaml::parse(text, &mut Vec::new()).expect(text)
 }
 
-fn to_json(value: YamlValue) -> Value {
+pub(super) fn to_json(value: YamlValue) -> Value {
     match value {
         YamlValue::Null => Value::Null,
         YamlValue::Bool(value) => value.into(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use super::ListenerRule;
-use super::agent::{Agent, AgentKeys, name_problem};
+use super::agent::{Agent, AgentKeys, CardSignature, name_problem};
 use super::agent_defaults::{AgentDefaultKeys, AgentDefaultSource, AgentDefaults};
 use super::auth::{Auth, AuthKeys, Mechanism};
 use super::auth::{Rule, RuleKeys, rules};
@@ -38,7 +38,8 @@ section! {
     /// The configuration of mcp-a2a-gateway.
     keys ConfigKeys("mcp-a2a-gateway") with {
         "title": "mcp-a2a-gateway",
-        "anyOf": [{ "required": ["agents"] }, { "required": ["manifests"] }, { "required": ["include"] }, { "required": ["sources"] }]
+        "anyOf": [{ "required": ["agents"] }, { "required": ["manifests"] }, { "required": ["include"] }, { "required": ["sources"] },
+            { "required": ["admin"], "properties": { "admin": { "required": ["agents_file"] } } }]
     } {
         /// Paths of further files of this configuration; `*` in a name is any text. Their keys join
         /// the ones here: lists are appended in the order of the files, sections get the keys of
@@ -251,15 +252,14 @@ impl ConfigKeys {
         let listeners = self.resolve_listeners(needed, &auth.mechanisms(), context);
         let admin = self.resolve_admin(&listeners, context);
         let health = self.resolve_health(&listeners, admin.as_ref(), context);
+        let has_agents_file = admin.as_ref().is_some_and(|admin| admin.agents_file.is_some());
         let seal_keys = seal_keys(std::mem::take(&mut self.seal_key), context);
-        let signature = self.cards.get_mut().map(|cards| std::mem::take(&mut cards.signature));
-        let signature = signature.and_then(Spanned::open).and_then(|keys| keys.resolve(context));
+        let signature = self.card_signature(context);
         let cards = self.cards(context);
         let mut defaults = AgentDefaultKeys::resolve(std::mem::take(&mut self.agent_defaults), context);
-        let mut agents = self.resolve_agents(defaults.as_mut(), context);
+        let mut agents = self.resolve_agents(has_agents_file, defaults.as_mut(), context);
         agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
-        let mut agent_defaults = defaults.map(AgentDefaultSource::finish).unwrap_or_default();
-        agent_defaults.template.signature = signature;
+        let agent_defaults = AgentDefaultSource::finish(defaults, signature);
         let has_sources = self.sources.place().is_some();
         let sources = sources(std::mem::take(&mut self.sources), context);
         check_forwarded_keys(&self.section, &auth, &agents, context);
@@ -363,14 +363,21 @@ impl ConfigKeys {
         Some(health)
     }
 
+    /// Returns the signature that the card of every agent must have without one of its own.
+    fn card_signature(&mut self, context: &mut ResolveContext<'_>) -> Option<CardSignature> {
+        let keys = self.cards.get_mut().map(|cards| std::mem::take(&mut cards.signature));
+        keys.and_then(Spanned::open).and_then(|keys| keys.resolve(context))
+    }
+
     fn resolve_agents(
         &mut self,
+        has_agents_file: bool,
         mut defaults: Option<&mut AgentDefaultSource>,
         context: &mut ResolveContext<'_>,
     ) -> Vec<Agent> {
         let hint = "write `agents:`, below it a name, and below that `card: URL`";
         let (written, manifests) = (std::mem::take(&mut self.agents), std::mem::take(&mut self.manifests));
-        let may_be_absent = manifests.place().is_some() || self.sources.place().is_some();
+        let may_be_absent = manifests.place().is_some() || self.sources.place().is_some() || has_agents_file;
         let agents = match may_be_absent {
             true => written.take(),
             false => context.required(written, &self.section, "agents", hint),

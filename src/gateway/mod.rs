@@ -48,7 +48,7 @@ pub use background::BackgroundService;
 pub use reload::ReloadReport;
 pub(crate) use reload::{ConfigDigests, LoadSettings, ReloadCause, ReloadError, Reloader, needs_restart};
 pub(crate) use report::{AgentSummary, AwaitedAgent, OverviewReport, ReadyReport, WaitedAgent};
-pub(crate) use sources::SourcePoller;
+pub(crate) use sources::{AgentEditError, EditedAgents, SourcePoller};
 
 /// Outcome of a request that was passed to the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

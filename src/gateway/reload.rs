@@ -19,17 +19,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{error, info, warn};
 
 use super::dispatch::Dispatcher;
-use super::generation::GenerationBase;
-use super::sources::SourceStates;
+use super::generation::{GenerationBase, LastingParts};
+use super::sources::{AgentEditError, EditedAgents, PreparedEdit};
 use super::{Gateway, GatewayError, GatewayState};
 use crate::agents::{Agent, AgentUpkeep, Directory};
 use crate::auth::Authenticator;
-use crate::config::{self, FoundAgent, Listener, ListenerTls, MemoryFamily, Problem, RequireRule, Settings};
+use crate::config::{
+    self, AgentEdit, FoundAgent, Listener, ListenerTls, LoadedSettings, MemoryFamily, Problem, RequireRule,
+    Settings,
+};
 use crate::tasks::Timestamp;
 use crate::telemetry::label::ConfigReload;
 use crate::telemetry::log;
-use crate::telemetry::metrics::ConfigMetrics;
-use crate::transport::HttpClient;
 
 /// Longest wait for the card of an agent after its location has changed: calls of it would fail
 /// meanwhile.
@@ -127,8 +128,10 @@ impl From<GatewayError> for ReloadError {
     }
 }
 
-/// Reads the configuration of the process again, with everything that it names.
-pub(crate) type LoadSettings = dyn Fn() -> Result<Settings, Vec<Problem>> + Send + Sync;
+/// Reads the configuration of the process again, with everything that it names, and a change of the
+/// agents of the admin API.
+pub(crate) type LoadSettings =
+    dyn Fn(Option<&AgentEdit>) -> Result<LoadedSettings, Vec<Problem>> + Send + Sync;
 
 /// Reloads the configuration of a process: one reload at a time, and at a bounded rate.
 ///
@@ -195,19 +198,9 @@ impl Reloader {
         self.turn.lock().await.configured.sources.clone()
     }
 
-    /// Returns the states of the sources.
-    pub(super) fn source_states(&self) -> &SourceStates {
-        &self.gateway.state.lasting.sources
-    }
-
-    /// Returns the client for requests to sources.
-    pub(super) fn http_client(&self) -> HttpClient {
-        self.gateway.state.lasting.http_client.clone()
-    }
-
-    /// Returns the metrics of the configuration.
-    pub(super) fn config_metrics(&self) -> &ConfigMetrics {
-        &self.gateway.state.lasting.metrics.config
+    /// Returns the parts of the gateway that outlive a configuration.
+    pub(super) fn lasting(&self) -> &LastingParts {
+        &self.gateway.state.lasting
     }
 
     /// Returns the keys of the configuration as it was loaded last, with digests under this key.
@@ -233,25 +226,68 @@ impl Reloader {
         self.detached(async move {
             let mut turn = reloader.turn().await?;
             let load = reloader.load.clone();
-            let loaded = tokio::task::spawn_blocking(move || load()).await;
-            let loaded = loaded.unwrap_or_else(|error| {
-                let problem = format!("cannot read the configuration: {error}");
-                Err(vec![Problem { file: None, line: None, at: String::new(), problem }])
-            });
-            let result = match loaded {
-                Ok(settings) => {
-                    let before = std::mem::replace(&mut turn.configured, settings);
-                    let applied = reloader.gateway.reload(turn.settings()).await;
-                    if applied.is_err() {
-                        turn.configured = before;
-                    }
-                    let ReloadTurn { configured, found, .. } = &mut *turn;
-                    found.retain(|name, _| configured.sources.iter().any(|source| source.name == *name));
-                    applied.map_err(ReloadError::from)
-                }
+            let loaded = tokio::task::spawn_blocking(move || load(None)).await;
+            let result = match loaded.unwrap_or_else(unread) {
+                Ok(loaded) => reloader.apply(&mut turn, loaded.settings).await,
                 Err(problems) => Err(ReloadError::Rejected(problems)),
             };
             reloader.conclude(&mut turn, cause, result)
+        })
+        .await
+    }
+
+    /// Applies a configuration with the agents of all sources.
+    async fn apply(&self, turn: &mut ReloadTurn, settings: Settings) -> Result<ReloadReport, ReloadError> {
+        let before = std::mem::replace(&mut turn.configured, settings);
+        let applied = self.gateway.reload(turn.settings()).await;
+        if applied.is_err() {
+            turn.configured = before;
+        }
+        let ReloadTurn { configured, found, .. } = turn;
+        found.retain(|name, _| configured.sources.iter().any(|source| source.name == *name));
+        applied.map_err(ReloadError::from)
+    }
+
+    /// Changes the agents of the admin API: reads the configuration again with the change, applies it,
+    /// and writes the file.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentEditError`]; nothing has changed then, unless the file cannot be replaced although it
+    /// could be written.
+    pub(crate) async fn edit_agents(
+        self: &Arc<Self>,
+        edit: AgentEdit,
+    ) -> Result<EditedAgents, AgentEditError> {
+        let reloader = self.clone();
+        self.detached(async move {
+            let mut turn = reloader.turn().await?;
+            let file = turn.configured.admin.as_ref().and_then(|admin| admin.agents_file.clone());
+            let file = file.ok_or(AgentEditError::Off)?;
+            let is_configured = turn.configured.agents.iter().any(|agent| agent.name == edit.name());
+            let load = reloader.load.clone();
+            let prepared = tokio::task::spawn_blocking(move || {
+                let kept = config::agents_in(&file).map_err(ReloadError::Rejected)?;
+                let is_new = !kept.contains(edit.name());
+                if is_new && is_configured {
+                    return Err(AgentEditError::Configured);
+                }
+                if is_new && matches!(edit, AgentEdit::Remove { .. }) {
+                    return Err(AgentEditError::Unknown);
+                }
+                let LoadedSettings { settings, agents } = load(Some(&edit)).map_err(ReloadError::Rejected)?;
+                let draft = agents.ok_or(AgentEditError::Off)?.write_draft()?;
+                Ok(PreparedEdit { is_new, settings, draft })
+            });
+            let prepared = prepared.await.unwrap_or_else(|error| {
+                Err(ReloadError::from(GatewayError::Reload(error.to_string())).into())
+            });
+            let PreparedEdit { is_new, settings, draft } = prepared?;
+            let applied = reloader.apply(&mut turn, settings).await;
+            let report = reloader.conclude(&mut turn, ReloadCause::Request, applied)?;
+            let committed = tokio::task::spawn_blocking(move || draft.commit()).await;
+            committed.unwrap_or_else(|error| Err(std::io::Error::other(error)))?;
+            Ok(EditedAgents { is_new, report })
         })
         .await
     }
@@ -287,13 +323,13 @@ impl Reloader {
     }
 
     /// Runs a reload to its end, although its caller may stop waiting.
-    async fn detached(
+    async fn detached<T: Send + 'static, E: From<ReloadError> + Send + 'static>(
         &self,
-        reload: impl Future<Output = Result<ReloadReport, ReloadError>> + Send + 'static,
-    ) -> Result<ReloadReport, ReloadError> {
+        reload: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, E> {
         let _waiting = self.waiting.try_acquire().map_err(|_| ReloadError::Busy)?;
         let ended = tokio::spawn(reload).await;
-        ended.unwrap_or_else(|error| Err(GatewayError::Reload(error.to_string()).into()))
+        ended.unwrap_or_else(|error| Err(ReloadError::from(GatewayError::Reload(error.to_string())).into()))
     }
 
     /// Waits for the turn of a reload.
@@ -363,6 +399,12 @@ impl Reloader {
         }
         result
     }
+}
+
+/// Returns the problem of a reading that did not end.
+fn unread(error: tokio::task::JoinError) -> Result<LoadedSettings, Vec<Problem>> {
+    let problem = format!("cannot read the configuration: {error}");
+    Err(vec![Problem { file: None, line: None, at: String::new(), problem }])
 }
 
 fn set_log_level(level: &str) {

@@ -19,10 +19,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use super::reload::Reloader;
+use super::reload::{ReloadError, ReloadReport, Reloader};
 use crate::auth::TlsIdentity;
 use crate::backoff::{Backoff, with_jitter};
-use crate::config::{CardSource, FoundAgent, Source, SourcePlace, agents_of_cards, found_agent};
+use crate::config::{
+    AgentsDraft, CardSource, FoundAgent, Settings, Source, SourcePlace, agents_of_cards, found_agent,
+};
 use crate::sync::lock;
 use crate::telemetry::label::SourcePoll;
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
@@ -76,6 +78,40 @@ impl SourceStates {
     }
 }
 
+/// The reason for which a change of the agents of the admin API has changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AgentEditError {
+    /// The configuration names no file for them.
+    #[error("agents cannot be changed here: admin.agents_file is not set")]
+    Off,
+    /// The agent is one of the configuration.
+    #[error("the configuration has an agent of this name: change it there")]
+    Configured,
+    /// There is no agent of this name in the file.
+    #[error("there is no agent of this name")]
+    Unknown,
+    /// The file cannot be written.
+    #[error("cannot write admin.agents_file: {0}")]
+    Write(#[from] std::io::Error),
+    /// The configuration with the change is not accepted.
+    #[error(transparent)]
+    Reload(#[from] ReloadError),
+}
+
+/// The outcome of a change of the agents of the admin API.
+pub(crate) struct EditedAgents {
+    /// True if the file had no agent of this name.
+    pub(crate) is_new: bool,
+    pub(crate) report: ReloadReport,
+}
+
+/// A change of the agents of the admin API that was checked.
+pub(super) struct PreparedEdit {
+    pub(super) is_new: bool,
+    pub(super) settings: Settings,
+    pub(super) draft: AgentsDraft,
+}
+
 /// Reads the sources of the configuration in use, and applies their agents.
 pub(crate) struct SourcePoller {
     reloader: Arc<Reloader>,
@@ -112,7 +148,7 @@ impl SourcePoller {
             let now = Instant::now();
             let mut readings = JoinSet::new();
             for known in polled.values().filter(|known| known.due <= now) {
-                let (client, source) = (self.reloader.http_client(), known.source.clone());
+                let (client, source) = (self.reloader.lasting().http_client.clone(), known.source.clone());
                 let etag = known.etag.clone().filter(|_| known.found.is_some());
                 readings.spawn(async move {
                     let reading = timeout(source.timeout, read(&client, &source, etag)).await;
@@ -132,7 +168,7 @@ impl SourcePoller {
     /// Takes the sources of the configuration in use over. One with other settings is read at once.
     async fn adopt(&self, polled: &mut BTreeMap<String, PolledSource>) {
         let sources = self.reloader.sources().await;
-        let (metrics, states) = (self.reloader.config_metrics(), self.reloader.source_states());
+        let (metrics, states) = (&self.reloader.lasting().metrics.config, &self.reloader.lasting().sources);
         polled.retain(|name, _| {
             let is_there = sources.iter().any(|source| source.name == *name);
             if !is_there {
@@ -169,7 +205,7 @@ impl SourcePoller {
             }
             Err(problem) => Err(problem),
         };
-        let metrics = self.reloader.config_metrics();
+        let metrics = &self.reloader.lasting().metrics.config;
         let interval = known.source.interval;
         let pause = match &outcome {
             Ok(()) => {
@@ -192,7 +228,7 @@ impl SourcePoller {
         };
         let label = if outcome.is_ok() { SourcePoll::Ok } else { SourcePoll::Failed };
         metrics.record_source(name, label, known.found.as_ref().map_or(0, Vec::len));
-        self.reloader.source_states().set(name, outcome.err());
+        self.reloader.lasting().sources.set(name, outcome.err());
         known.due = Instant::now() + with_jitter(pause, JITTER, rand::random());
     }
 }

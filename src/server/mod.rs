@@ -157,17 +157,12 @@ fn create(
         add_level_service(&mut server);
     }
     if let (Some(reloader), Some(file)) = (reloader, config_file) {
-        let mut sources = background_service("sources", SourceService(SourcePoller::new(reloader.clone())));
-        sources.threads = Some(1);
-        server.add_service(sources);
+        add_small_service(&mut server, "sources", SourceService(SourcePoller::new(reloader.clone())));
         let watcher = ConfigWatcher::new(reloader, config_hangups, file, &settings);
-        let mut watch = background_service("configuration", watcher);
-        watch.threads = Some(1);
-        server.add_service(watch);
+        add_small_service(&mut server, "configuration", watcher);
     }
-    let mut watch = background_service("certificates", CertificateReloader::new(terminal.listeners, hangups));
-    watch.threads = Some(1);
-    server.add_service(watch);
+    let certificates = CertificateReloader::new(terminal.listeners, hangups);
+    add_small_service(&mut server, "certificates", certificates);
     let is_serving = Arc::new(AtomicBool::new(!takes_over));
     if takes_over {
         let takeover = SocketTakeover { gateway: gateway.clone(), upgrade: sockets.clone() };
@@ -222,6 +217,17 @@ fn bootstrap_after(
     bootstrap.add_dependency(takeover);
     services.push(server.add_service(background_service("serving", serving)));
     services.iter().for_each(|service| service.add_dependency(&bootstrap));
+}
+
+/// Adds a service that needs one thread.
+fn add_small_service(
+    server: &mut Server,
+    name: &str,
+    service: impl BackgroundService + Send + Sync + 'static,
+) {
+    let mut service = background_service(name, service);
+    service.threads = Some(1);
+    server.add_service(service);
 }
 
 /// Adds the service that changes the level of the log on signals.

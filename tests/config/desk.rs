@@ -41,11 +41,11 @@ impl Desk {
         problems.to_string().replace(&format!("{}/", desk.folder.path().display()), "")
     }
 
-    /// The settings, without the list of files: every desk has a folder of its own.
+    /// The settings, without the list and the digests of files: every desk has a folder of its own.
     pub(crate) fn settings(self, text: &str) -> Settings {
         let desk = self.file("gateway.yaml", text);
         let settings = desk.load("gateway.yaml").unwrap_or_else(|problems| panic!("{problems}"));
-        Settings { files: Vec::new(), ..settings }
+        Settings { files: Vec::new(), document: Default::default(), ..settings }
     }
 }
 

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::AdminResponse;
 use crate::config::{
-    Agent, Authorization, Listener, ListenerTls, Mechanism, Require, RequireRule, Rule, Settings,
+    Agent, Authorization, CardSource, Listener, ListenerTls, Mechanism, Require, RequireRule, Rule, Settings,
+    Source, SourcePlace,
 };
 
 /// The sources that the page may use.
@@ -74,6 +75,7 @@ pub(super) fn configuration(settings: &Settings) -> Value {
             "tokens": admin.token_hashes.len(),
             "tls": admin.tls.as_ref().map(tls),
             "allowed_hosts": admin.allowed_hosts,
+            "agents_file": admin.agents_file,
         })
     });
     let health = settings.health.as_ref();
@@ -94,6 +96,7 @@ pub(super) fn configuration(settings: &Settings) -> Value {
         "rules": settings.rules.iter().map(rule).collect::<Vec<_>>(),
         "agents": settings.agents.iter().take(MAX_SHOWN).map(agent).collect::<Vec<_>>(),
         "agents_total": settings.agents.len(),
+        "sources": settings.sources.iter().map(source).collect::<Vec<_>>(),
         // Sections of numbers and words alone.
         "limits": lines(&settings.limits),
         "calls": lines(&settings.calls),
@@ -161,6 +164,19 @@ fn rule(rule: &Rule) -> Value {
         "name": rule.name, "deny": rule.deny, "callers": rule.callers, "certificates": rule.certificates,
         "scopes": rule.scopes, "groups": rule.groups, "agents": rule.agents, "tools": rule.tools,
         "methods": rule.methods, "resources": rule.resources,
+    })
+}
+
+fn source(source: &Source) -> Value {
+    let place = match &source.place {
+        SourcePlace::Url(url) => CardSource::Url(url.clone()).without_secrets(),
+        SourcePlace::Folder(folder) => folder.display().to_string(),
+    };
+    json!({
+        "name": source.name,
+        "place": place,
+        "hosts": source.hosts,
+        "headers": source.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
     })
 }
 

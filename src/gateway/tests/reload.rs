@@ -144,7 +144,7 @@ async fn source_of_agents_is_applied() {
         settings
     };
     let (gateway, _) = Gateway::new(with_source()).unwrap();
-    let reloader = Reloader::new(gateway.clone(), with_source(), Arc::new(move || Ok(with_source())));
+    let reloader = Reloader::new(gateway.clone(), with_source(), Arc::new(move |_| Ok(with_source().into())));
     let names = || {
         let current = gateway.current();
         let agents = current.discovery.directory.agents();

@@ -2,6 +2,7 @@
 
 mod admin;
 mod admin_access;
+mod admin_agents;
 mod call_command;
 mod check;
 mod command_line;
