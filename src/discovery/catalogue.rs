@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
@@ -19,6 +19,8 @@ use crate::mcp::tools::TaskSupport;
 /// The pause after a rebuild, as a multiple of the time that it took: the cards of many agents come
 /// one after another, and each rebuild encodes the tools of all.
 const REBUILD_PAUSE: u32 = 4;
+/// The longest pause after a rebuild.
+const MAX_REBUILD_PAUSE: Duration = Duration::from_millis(250);
 
 /// The present catalogue of the built-in tools and the tools of all agents with known cards.
 pub(crate) struct LiveCatalogue {
@@ -78,12 +80,17 @@ impl LiveCatalogue {
     pub(crate) async fn run(self: &Arc<Self>) {
         let mut fetched = self.directory.changes();
         loop {
-            let (catalogue, began) = (self.clone(), Instant::now());
+            let catalogue = self.clone();
             // Thousands of tools take a while, and this runtime follows calls.
-            if let Err(error) = tokio::task::spawn_blocking(move || catalogue.rebuild()).await {
-                tracing::warn!(%error, "failed to rebuild catalogue of tools");
+            let rebuilt = tokio::task::spawn_blocking(move || {
+                let began = Instant::now();
+                catalogue.rebuild();
+                began.elapsed()
+            });
+            match rebuilt.await {
+                Ok(took) => tokio::time::sleep((took * REBUILD_PAUSE).min(MAX_REBUILD_PAUSE)).await,
+                Err(error) => tracing::warn!(%error, "failed to rebuild catalogue of tools"),
             }
-            tokio::time::sleep(began.elapsed() * REBUILD_PAUSE).await;
             if fetched.changed().await.is_err() {
                 return;
             }
