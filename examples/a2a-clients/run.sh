@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../prepare.sh"
 
 start agent 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
-start gateway 'agent card read' "$GATEWAY" serve --config gateway.yaml
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 
 send() { # VERSION BODY
   curl -sS http://127.0.0.1:8080/a2a/demo -H 'Content-Type: application/json' -H "A2A-Version: $1" -d "$2"

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../prepare.sh"
 
 start agent 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
-start gateway 'agent card read' "$GATEWAY" serve --config gateway.yaml
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 
 echo "The tools of the agent:"
 "$GATEWAY" agents --config gateway.yaml

@@ -4,7 +4,7 @@
 cp gateway.yaml "$WORK"          # its data directory is beside it
 
 start agent 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
-start gateway 'agent card read' "$GATEWAY" serve --config "$WORK/gateway.yaml"
+start gateway 'gateway started' "$GATEWAY" serve --config "$WORK/gateway.yaml"
 echo "A call that takes three seconds, with a client that waits one:"
 tool demo_countdown '{"text":"3"}' | tee "$WORK/handle"
 task=$(sed -n 's/.*taskId="\([^"]*\)".*/\1/p' "$WORK/handle")

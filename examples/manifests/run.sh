@@ -4,7 +4,7 @@
 export SALES_API_KEY=a-key-of-the-example
 
 start agent 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
-start gateway 'agent card read' "$GATEWAY" serve --config gateway.yaml
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 echo "The tools, under the names of the manifest:"
 "$GATEWAY" agents --config gateway.yaml
 tool sales_repeat '{"text":"Hello, sales"}'

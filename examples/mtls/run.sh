@@ -17,7 +17,7 @@ certificate guest guest.example.com clientAuth
 export SERVER_CERTIFICATE="$WORK/server.pem" SERVER_TLS_KEY="$WORK/server.key" CLIENTS_CA="$WORK/ca.pem"
 
 start agent 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
-start gateway 'agent card read' "$GATEWAY" serve --config gateway.yaml
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 
 MCP=https://localhost:8443/mcp
 as() { tool demo_echo '{"text":"Hello over mTLS"}' --cacert "$WORK/ca.pem" --cert "$WORK/$1.pem" --key "$WORK/$1.key"; }

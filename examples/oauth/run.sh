@@ -5,7 +5,7 @@ export INTROSPECTION_SECRET=a-secret-of-the-example
 
 start tokens 'ready' python3 token_server.py
 start agent 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
-start gateway 'agent card read' "$GATEWAY" serve --config gateway.yaml
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 
 token() { # SCOPE
   curl -sS http://127.0.0.1:9998/token -d grant_type=client_credentials -d client_id=alice -d "scope=$1" |

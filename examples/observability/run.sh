@@ -10,7 +10,7 @@ promtool test rules rules-test.yml
 promtool check config prometheus.yml
 
 start agent 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
-start gateway 'agent card read' "$GATEWAY" serve --config gateway.yaml
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 tool demo_echo '{"text":"Hello, agent"}'
 tool no_such_tool '{}'
 METRICS=http://127.0.0.1:9090/metrics

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../prepare.sh"
 
 start agent 'agent ready' python3 agent.py
-start gateway 'agent card read' "$GATEWAY" serve --config gateway.yaml
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 echo "A call with a client that waits one second:"
 tool reports_write '{"text":"Write the report."}' | tee "$WORK/handle"
 task=$(sed -n 's/.*taskId="\([^"]*\)".*/\1/p' "$WORK/handle")

@@ -19,6 +19,8 @@ use crate::mcp::tools::TaskSupport;
 /// The pause after a rebuild, as a multiple of the time that it took: the cards of many agents come
 /// one after another, and each rebuild encodes the tools of all.
 const REBUILD_PAUSE: u32 = 4;
+/// A rebuild that takes this long is followed by a pause, and the next one runs on another thread.
+const LONG_REBUILD: Duration = Duration::from_millis(1);
 /// The longest pause after a rebuild.
 const MAX_REBUILD_PAUSE: Duration = Duration::from_millis(250);
 
@@ -79,22 +81,34 @@ impl LiveCatalogue {
     /// Rebuilds the catalogue whenever a card has changed. Runs until it is dropped.
     pub(crate) async fn run(self: &Arc<Self>) {
         let mut fetched = self.directory.changes();
+        let mut took = Duration::ZERO;
         loop {
-            let catalogue = self.clone();
-            // Thousands of tools take a while, and this runtime follows calls.
-            let rebuilt = tokio::task::spawn_blocking(move || {
-                let began = Instant::now();
-                catalogue.rebuild();
-                began.elapsed()
-            });
-            match rebuilt.await {
-                Ok(took) => tokio::time::sleep((took * REBUILD_PAUSE).min(MAX_REBUILD_PAUSE)).await,
-                Err(error) => tracing::warn!(%error, "failed to rebuild catalogue of tools"),
+            took = match took < LONG_REBUILD {
+                true => self.timed_rebuild(),
+                // Thousands of tools take a while, and this runtime follows calls.
+                false => {
+                    let catalogue = self.clone();
+                    let rebuilt = tokio::task::spawn_blocking(move || catalogue.timed_rebuild()).await;
+                    rebuilt.unwrap_or_else(|error| {
+                        tracing::warn!(%error, "failed to rebuild catalogue of tools");
+                        MAX_REBUILD_PAUSE
+                    })
+                }
+            };
+            if took >= LONG_REBUILD {
+                tokio::time::sleep((took * REBUILD_PAUSE).min(MAX_REBUILD_PAUSE)).await;
             }
             if fetched.changed().await.is_err() {
                 return;
             }
         }
+    }
+
+    /// Rebuilds the catalogue if a card has changed since, and returns the time that it took.
+    fn timed_rebuild(&self) -> Duration {
+        let began = Instant::now();
+        self.rebuild();
+        began.elapsed()
     }
 
     /// Rebuilds the catalogue if a card has changed since. Takes about 10 µs for each tool.
