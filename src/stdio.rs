@@ -196,6 +196,11 @@ async fn serve(
         () = finished => {}
         () = received(&mut signals) => {}
     }
+    end(&gateway).await;
+}
+
+/// Exports the last spans, and writes all pending changes.
+async fn end(gateway: &Gateway) {
     info!(running = gateway.running(), requests = gateway.requests(), "ending");
     gateway.flush_traces().await;
     gateway.keep_all();

@@ -211,6 +211,18 @@ fn log_level() -> AdminResponse {
     AdminResponse::json(StatusCode::OK, &json!({ "level": log::filter() }))
 }
 
+/// Sets the level of the log to a filter as text; an empty one means the level that counts without
+/// `log.level`.
+fn set_log_level(body: &[u8]) -> Result<AdminResponse, AdminError> {
+    let refused = |problem: String| AdminError::new(StatusCode::BAD_REQUEST, problem);
+    let unreadable = |_| refused("the level is not UTF-8 (write for example info,access=off)".to_owned());
+    let filter = str::from_utf8(body).map_err(unreadable)?.trim();
+    let filter = Some(filter).filter(|filter| !filter.is_empty());
+    log::set_filter(filter).map_err(|problem| refused(problem.to_string()))?;
+    tracing::warn!(filter = log::filter(), "changed log level on request");
+    Ok(log_level())
+}
+
 /// A refusal, told as text or as JSON: as the client accepts it.
 #[derive(Debug)]
 struct AdminError {
@@ -538,29 +550,11 @@ impl AdminPages {
                 AdminResponse::new(StatusCode::OK, JSON, state.ok_or_else(unknown)?)
             }
             Action::LogLevel => log_level(),
-            Action::SetLogLevel => {
-                let unreadable = "the level is not UTF-8 (write for example info,access=off)";
-                let filter = str::from_utf8(&request.body);
-                let filter = filter.map_err(|_| AdminError::new(StatusCode::BAD_REQUEST, unreadable))?.trim();
-                // An empty body means the level that counts without `log.level`.
-                let filter = Some(filter).filter(|filter| !filter.is_empty());
-                let set = log::set_filter(filter);
-                set.map_err(|problem| AdminError::new(StatusCode::BAD_REQUEST, problem.to_string()))?;
-                tracing::warn!(filter = log::filter(), "changed log level on request");
-                log_level()
-            }
+            Action::SetLogLevel => set_log_level(&request.body)?,
             Action::SessionState => {
                 AdminResponse::json(StatusCode::OK, &self.authentication.state(request.session.as_deref()))
             }
-            Action::SignIn => {
-                let cookie = self.authentication.sign_in(request);
-                let cookie =
-                    cookie.inspect_err(|_| self.gateway.metrics().refused(Refusal::Unauthenticated))?;
-                info!(client = ?request.client, "operator signed in");
-                let mut response = AdminResponse::json(StatusCode::OK, &json!({ "signed_in": true }));
-                response.headers.push((SET_COOKIE, cookie));
-                response
-            }
+            Action::SignIn => self.sign_in(request)?,
             Action::SignOut => {
                 let cookie = self.authentication.sign_out(request);
                 let mut response = AdminResponse::json(StatusCode::OK, &json!({ "signed_in": false }));
@@ -572,6 +566,15 @@ impl AdminPages {
             Action::PutAgent => self.put_agent(request).await?,
             Action::DeleteAgent => self.delete_agent(request).await?,
         })
+    }
+
+    fn sign_in(&self, request: &AdminRequest) -> Result<AdminResponse, AdminError> {
+        let cookie = self.authentication.sign_in(request);
+        let cookie = cookie.inspect_err(|_| self.gateway.metrics().refused(Refusal::Unauthenticated))?;
+        info!(client = ?request.client, "operator signed in");
+        let mut response = AdminResponse::json(StatusCode::OK, &json!({ "signed_in": true }));
+        response.headers.push((SET_COOKIE, cookie));
+        Ok(response)
     }
 
     /// Returns the configuration that was loaded last, for the page.

@@ -217,7 +217,7 @@ async function audit(_, query) {
 
 async function configuration() {
   const settings = await get('/api/config');
-  const { listeners, agents, agents_total: total, rules, admin, health, auth, public_url: url, seal_keys: seals, ...sections } = settings;
+  const { listeners, agents, agents_total: total, sources, rules, admin, health, auth, public_url: url, seal_keys: seals, ...sections } = settings;
   const words = (list) => (list?.length ? list.join(', ') : '–');
   const encryption = (tls) => (tls ? `${tls.profile.toLowerCase()}, client certificates ${tls.client_auth}` : 'none');
   const own = [
@@ -239,8 +239,10 @@ async function configuration() {
       'There are none: every caller may do everything.')),
     panel(`Configured agents (${number(total)})`, table('Configured agents', ['Agent', 'Card', 'Credentials', 'Forwarded headers'],
       agents.map((one) => [h('a', { href: `#/agents/${encodeURIComponent(one.name)}`, 'data-key': one.name }, one.name), code(one.card), credentials(one), words(one.forward_headers)]), 'There are none.')),
+    sources.length ? panel('Sources of agents', table('Sources of agents', ['Source', 'Place', 'Hosts', 'Headers'],
+      sources.map((one) => [one.name, code(one.place), words(one.hosts), words(one.headers)]), 'There are none.')) : null,
     panel('Sections', Object.entries(sections).map(([name, lines]) =>
-      h('details', {}, h('summary', {}, name), h('pre', { class: 'result', tabindex: '0', 'aria-label': name }, lines.join('\n'))))),
+      h('details', {}, h('summary', {}, name), h('pre', { class: 'result', role: 'group', tabindex: '0', 'aria-label': name }, lines.join('\n'))))),
   ];
 }
 
