@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::memory_bank::expires_under_rate;
 use crate::auth::rules::{auth, key_of};
 use crate::kit::scene::complaint;
 use crate::support::payload::v1;
@@ -114,19 +115,7 @@ async fn policy_of_batches_filters_and_expires() {
         (&settings["maxConcurrency"], &settings["thresholds"]["queueSize"]),
         (&json!(2), &json!("***"))
     );
-    let mut saw_rate = false;
-    let expired = async {
-        loop {
-            let answer = client.modern("resources/read", json!({ "uri": uri })).await;
-            match answer.status {
-                429 => saw_rate = true,
-                _ if answer.json().await["error"].is_object() => break,
-                _ => {}
-            }
-        }
-    };
-    in_time("the settings to expire for readers", expired).await;
-    assert!(saw_rate, "the rate of the family");
+    expires_under_rate(&client, uri).await;
 }
 
 #[tokio::test]

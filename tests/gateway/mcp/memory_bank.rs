@@ -104,6 +104,11 @@ async fn policy_of_memory_filters_and_expires() {
     store(&client, "n", "k", json!({ "user": "ann", "password": "secret" })).await;
     let uri = "memory://data/n/k";
     assert_eq!(read(&client, uri).await["value"], json!({ "user": "ann", "password": "***" }));
+    expires_under_rate(&client, uri).await;
+}
+
+/// Reads a resource until it has expired for readers; the rate of its family refuses some of them.
+pub(crate) async fn expires_under_rate(client: &McpClient, uri: &str) {
     let mut saw_rate = false;
     let expired = async {
         loop {
@@ -115,7 +120,7 @@ async fn policy_of_memory_filters_and_expires() {
             }
         }
     };
-    in_time("the value to expire for readers", expired).await;
+    in_time("the resource to expire for readers", expired).await;
     assert!(saw_rate, "the rate of the family");
 }
 

@@ -35,8 +35,8 @@ fn object(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended:?}"))
 }
 
-#[tokio::test]
-async fn call_prints_progress_and_result() {
+/// An agent that tells its progress before its result.
+async fn thinking_agent() -> ScriptedAgent {
     let agent = agent().await;
     agent.on_stream(|_| {
         let thinking = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some("thinking"));
@@ -46,6 +46,12 @@ async fn call_prints_progress_and_result() {
             v1::completed(RAW_TASK, RAW_CONTEXT, "la la"),
         ])
     });
+    agent
+}
+
+#[tokio::test]
+async fn call_prints_progress_and_result() {
+    let agent = thinking_agent().await;
     let ended = called(&agent, &["sing", "--text", "a song"]).await;
     assert_eq!((ended.code, ended.out.as_str()), (Some(0), "la la\n"), "{ended:?}");
     assert!(ended.err.contains("… thinking"), "{ended:?}");
@@ -134,15 +140,7 @@ async fn gateway_that_is_gone_is_named() {
 
 #[tokio::test]
 async fn progress_of_call_has_colour_by_choice() {
-    let agent = agent().await;
-    agent.on_stream(|_| {
-        let thinking = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some("thinking"));
-        Reply::events([
-            v1::task(RAW_TASK, RAW_CONTEXT, "submitted"),
-            thinking,
-            v1::completed(RAW_TASK, RAW_CONTEXT, "la la"),
-        ])
-    });
+    let agent = thinking_agent().await;
     let url = agent.url();
     let arguments = ["call", "sing", "--text", "x", "--agent-url", &url];
     for (environment, is_coloured) in [(&[][..], true), (&[("NO_COLOR", "1")], false)] {

@@ -212,7 +212,7 @@ async fn credentials_without_tls_are_warned() {
     }
 }
 
-/// What protects nothing is told once the card is known: by `check --online`, by `agents` and at the
+/// A setting that fits nothing is told once the card is known: by `check --online`, by `agents` and at the
 /// start.
 #[tokio::test]
 async fn settings_that_fit_nothing_are_warned() {

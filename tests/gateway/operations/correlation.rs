@@ -215,7 +215,7 @@ async fn proxy_protocol_comes_before_tls() {
         let behind = "trusted_proxies: [127.0.0.1], proxy_protocol: true";
         format!(
             "listeners: [{{ address: \"127.0.0.1:{main}\" }}, {{ address: \"127.0.0.1:{other}\", {tls}, {behind} }}]\nadmin: {{ \
-             address: \"127.0.0.1:{admin}\" }}\n{JSON_LOG}agents: {{ nobody: {{ card: \"http://127.0.0.1:1/\" }} }}\n"
+             address: \"127.0.0.1:{admin}\" }}\n{JSON_LOG}agents: {{ absent: {{ card: \"http://127.0.0.1:1/\" }} }}\n"
         )
     })
     .await;
