@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::{ConfigArgument, failed, load_for_stdio, print_line};
-use crate::config::Settings;
+use crate::config::{Settings, probe_address};
 use crate::telemetry::log::{EscapeStyle, visible};
 use crate::tls::install_provider;
 use crate::transport::{
@@ -57,7 +57,11 @@ pub(super) fn run(url: Option<String>, config: &ConfigArgument, probe: Probe) ->
                     Ok(url) => url,
                     Err(problem) => return failed(problem),
                 },
-                Err(code) => return code,
+                // A file that a reload rejects does not make the process unhealthy.
+                Err(code) => match probe_address(&found.path) {
+                    Some(address) => format!("http://{}{}", reachable(address), probe.path()),
+                    None => return code,
+                },
             },
             Err(problem) => return failed(&problem),
         },

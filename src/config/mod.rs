@@ -46,6 +46,7 @@ mod yaml;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use schemars::generate::SchemaSettings;
@@ -149,6 +150,28 @@ pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) ->
 /// As [`load`]; those of a new agent are in the file `body`.
 pub(crate) fn load_edited(path: &Path, edit: Option<&AgentEdit>) -> Result<LoadedSettings, Problems> {
     read(path, ListenerRule::Required, &|name| std::env::var_os(name), edit)
+}
+
+/// Returns the address of the listener for probes, from a file that has problems elsewhere: those say
+/// nothing about the process that runs. `None` if the file cannot be read so far, or has no such
+/// listener without TLS.
+pub(crate) fn probe_address(path: &Path) -> Option<SocketAddr> {
+    let text = String::from_utf8(read_file(path, FILE).ok()?).ok()?;
+    let root = yaml::parse(&text, &mut Vec::new()).ok()?;
+    let health = member(&root, "health");
+    let admin = member(&root, "admin").filter(|admin| member(admin, "tls").is_none());
+    let section = health.or(admin)?;
+    match (member(section, "address").map(|address| &address.value), health) {
+        (Some(YamlValue::Text(address)), _) => address.parse().ok(),
+        (None, Some(_)) => Some(HealthListener::default().address),
+        (_, _) => None,
+    }
+}
+
+/// Returns the value of a key of a section.
+fn member<'n>(node: &'n YamlNode, name: &str) -> Option<&'n YamlNode> {
+    let YamlValue::Section(entries) = &node.value else { return None };
+    entries.iter().find_map(|(key, value)| (key.name == name).then_some(value))
 }
 
 /// Tells if a configuration must have listeners.

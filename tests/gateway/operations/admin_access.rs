@@ -306,6 +306,12 @@ async fn readyz_names_the_silent_agent() {
     let checked = RunningCommand::start(&["health", "--config", file.to_str().unwrap()]).ended().await;
     assert_eq!(checked.code, Some(1));
     assert!(checked.out.contains("no answer yet"), "{checked:?}");
+    // A file that a reload rejects does not make the process unhealthy.
+    let broken = std::fs::read_to_string(&file).unwrap() + "zebra: 1\n";
+    std::fs::write(&file, broken).unwrap();
+    let live = RunningCommand::start(&["health", "--probe", "live", "--config", file.to_str().unwrap()]);
+    let live = live.ended().await;
+    assert_eq!(live.code, Some(0), "{live:?}");
     let live = RunningCommand::start(&["health", "--url", &format!("http://127.0.0.1:{health}/livez")])
         .ended()
         .await;
