@@ -6,7 +6,6 @@ mod connection_limit;
 mod header;
 mod proxy_protocol;
 mod reload;
-mod service_manager;
 mod shutdown;
 mod upgrade;
 
@@ -45,8 +44,8 @@ use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsLi
 use crate::transport::FileDescriptorBudget;
 pub(crate) use connection_limit::forward_stream_traits;
 pub(crate) use reload::ReloadSource;
-pub(crate) use service_manager::ServiceManager;
 pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
+pub(crate) use upgrade::ServiceManager;
 
 /// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
 /// connection and gain nothing.
