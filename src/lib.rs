@@ -94,14 +94,10 @@ mod admin;
 mod agents;
 #[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod agents;
-#[cfg(feature = "gateway")]
-mod alarm;
 #[cfg(all(feature = "gateway", not(feature = "testing")))]
 mod auth;
 #[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod auth;
-#[cfg(feature = "gateway")]
-mod backoff;
 #[cfg(feature = "gateway")]
 mod batch;
 #[cfg(feature = "gateway")]
@@ -158,6 +154,8 @@ pub mod tasks;
 mod telemetry;
 #[cfg(all(feature = "gateway", feature = "testing"))]
 pub mod telemetry;
+#[cfg(feature = "gateway")]
+mod timing;
 #[cfg(feature = "gateway")]
 pub mod tls;
 #[cfg(all(feature = "gateway", not(feature = "testing")))]

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::backoff::{Backoff, with_jitter};
 use crate::config;
+use crate::timing::{Backoff, with_jitter};
 
 /// No failures.
 const CLOSED: u8 = 0;

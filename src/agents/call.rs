@@ -19,11 +19,11 @@ use super::rpc::{AgentOperation, AgentRequest, CallLimits, FollowUpMessage, Know
 use super::rpc::{BodyKind, by_status, first_refusal, post, refusal, subscribe, whole};
 use super::stream::{CallOutput, EventStream, StreamEnd, TaskTracker};
 use crate::a2a::{Message, StreamResponse, Task, TaskState, fingerprint, uuid};
-use crate::backoff::{Backoff, with_jitter};
 use crate::config::AgentMethod as Method;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::telemetry::trace::SpanEvent;
+use crate::timing::{Backoff, with_jitter};
 use crate::transport::{HttpClient, Response};
 
 /// The pause after a response that shows only that the work has begun.

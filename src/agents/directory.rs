@@ -28,13 +28,13 @@ use super::resolved::ResolvedAgent;
 use super::rpc::ForwardedContext;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
-use crate::backoff::{Backoff, with_jitter};
 use crate::config::{self, CardSource, Settings};
 use crate::fault::AgentFailure;
 use crate::sync::lock;
 use crate::telemetry::label::Refresh;
 use crate::telemetry::metrics::{Metrics, OutboundMetrics};
 use crate::telemetry::trace::RequestScope;
+use crate::timing::{Backoff, with_jitter};
 use crate::transport::HttpClient;
 
 /// The interval at which files and the age of tokens are checked.

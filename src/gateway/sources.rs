@@ -21,12 +21,12 @@ use tracing::{info, warn};
 
 use super::reload::{ReloadError, ReloadReport, Reloader};
 use crate::auth::TlsIdentity;
-use crate::backoff::{Backoff, with_jitter};
 use crate::config::{
     AgentsDraft, CardSource, FoundAgent, Settings, Source, SourcePlace, agents_of_cards, found_agent,
 };
 use crate::sync::lock;
 use crate::telemetry::label::SourcePoll;
+use crate::timing::{Backoff, with_jitter};
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
 /// Interval at which the poller looks for sources that are due.

@@ -27,13 +27,13 @@ use tokio::time::Instant;
 
 use super::forward_stream_traits;
 use super::shutdown::ListenerShutdown;
-use crate::alarm::{ReusableTimer, after};
 use crate::fault::Fault;
 use crate::jsonrpc::write_error;
 use crate::mcp::Era;
 use crate::sync::{lock, recover};
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
+use crate::timing::{ReusableTimer, after};
 
 /// Bytes of a header on the wire that `limits.header` does not count: method, version, line ends.
 const UNCOUNTED_BYTES: usize = 64;

@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use super::ClientLimits;
 use super::connect::{MaybeTlsStream, ReadBudget};
 use super::upstream::OutboundBody;
-use crate::alarm::ReusableTimer;
 use crate::sync::lock;
+use crate::timing::ReusableTimer;
 
 /// Bytes of informational responses (1xx) that may come before a response.
 const INFORMATIONAL_BYTES: usize = 64 * 1024;

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::ClientLimits;
 use super::connect::{MaybeTlsStream, ReadBudget};
 use super::upstream::OutboundBody;
-use crate::alarm::ReusableTimer;
+use crate::timing::ReusableTimer;
 
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;

@@ -47,10 +47,10 @@ use http2::StreamPermit;
 use response::ConnectionHandle;
 use upstream::{ConnectionPool, IdleConnection, OutboundBody, UpstreamInner};
 
-use crate::alarm::after;
 use crate::config::EgressProxy;
 use crate::sync::lock;
 use crate::telemetry::metrics::OutboundMetrics;
+use crate::timing::after;
 
 /// The idle time after which a connection may have been closed without this runtime having noticed.
 const STALE_AFTER: Duration = Duration::from_millis(5);

@@ -17,8 +17,8 @@ use super::error::TransportError;
 use super::http1::Http1Connection;
 use super::http2::StreamPermit;
 use super::upstream::Upstream;
-use crate::alarm::after;
 use crate::quota::{AnswerRoom, NoRoomError};
+use crate::timing::after;
 
 /// A response of an agent. Small: it is moved from layer to layer.
 pub struct Response {

@@ -29,10 +29,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sse", &[]),
     ("seal", &[]),
     ("telemetry", &["sync"]),
-    ("alarm", &[]),
     ("file_watcher", &[]),
     ("sync", &[]),
-    ("backoff", &[]),
+    ("timing", &[]),
     // A peer: sharing code with the gateway would hide the gateway's mistakes.
     ("demo", &[]),
     ("mcp", &["jsonrpc"]),
@@ -42,9 +41,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("config", &["mcp", "a2a"]),
     // A refusal becomes a fault, and is counted.
     ("quota", &["fault", "sync", "telemetry"]),
-    ("transport", &["alarm", "config", "fault", "quota", "sync", "telemetry"]),
+    ("transport", &["config", "fault", "quota", "sync", "telemetry", "timing"]),
     // Fetches of tokens and files that are read again are counted.
-    ("auth", &["backoff", "config", "fault", "file_watcher", "transport", "sync", "telemetry"]),
+    ("auth", &["config", "fault", "file_watcher", "transport", "sync", "telemetry", "timing"]),
     (
         "agents",
         &[
@@ -52,7 +51,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "sse",
             "a2a",
             "auth",
-            "backoff",
             "config",
             "fault",
             "file_watcher",
@@ -60,6 +58,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "transport",
             "sync",
             "telemetry",
+            "timing",
         ],
     ),
     // Of `bridge` only `work`: the effect of an event on a task is pure and lives there.
@@ -234,7 +233,7 @@ const WITH_BATCH: &[&str] = &[
 /// Composition alone: the services, and the parts that they are made of.
 const BELOW_GATEWAY: &[&str] = &[
     // Sources of agents that fail are read again later.
-    "backoff",
+    "timing",
     "otlp",
     "batch",
     "memory",

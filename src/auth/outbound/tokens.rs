@@ -16,11 +16,11 @@ use http::HeaderValue;
 use sha2::{Digest, Sha256};
 
 use super::token_endpoint::{TokenEndpoint, TokenRequestError, TokenResponse};
-use crate::backoff::{Backoff, with_jitter};
 use crate::config::{AgentTls, Grant, OAuth2, Secret};
 use crate::sync::lock;
 use crate::telemetry::label::Token;
 use crate::telemetry::metrics::AgentMetrics;
+use crate::timing::{Backoff, with_jitter};
 use crate::transport::HttpClient;
 
 /// The longest time that a request waits for a token.
