@@ -9,10 +9,8 @@
 
 mod address_policy;
 mod connect;
+mod connection;
 mod error;
-mod http1;
-mod http2;
-mod proxy;
 mod response;
 mod tls_config;
 mod upstream;
@@ -28,8 +26,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use address_policy::{AddressClass, AddressPolicy};
-pub(crate) use connect::FileDescriptorBudget;
-pub(crate) use connect::{filter_addresses, host_of};
+pub(crate) use connect::{FileDescriptorBudget, filter_addresses, host_of};
 pub(crate) use error::{ConnectFailure, TlsFailure};
 pub use error::{DeliveryState, TransportError};
 pub(crate) use response::BodyPieces;
@@ -42,8 +39,7 @@ pub use tls_config::{TlsConfigError, client_config};
 pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
 use connect::NewConnection;
-use http1::Http1Connection;
-use http2::StreamPermit;
+use connection::{Http1Connection, StreamPermit};
 use response::ConnectionHandle;
 use upstream::{ConnectionPool, IdleConnection, OutboundBody, UpstreamInner};
 
@@ -255,7 +251,7 @@ impl HttpClient {
     ///
     /// [`TransportError`], as for a request.
     pub(crate) async fn open_stream(&self, target: &Upstream) -> Result<TcpStream, TransportError> {
-        let stream = proxy::open(&target.place, &self.shared.proxy).await?;
+        let stream = connect::open(&target.place, &self.shared.proxy).await?;
         stream.set_nodelay(true).map_err(TransportError::Connect)?;
         Ok(stream)
     }

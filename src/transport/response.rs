@@ -13,9 +13,8 @@ use http::{HeaderMap, StatusCode, Version};
 use hyper::body::{Body as _, Frame, Incoming};
 use tokio::time::Instant;
 
+use super::connection::{Http1Connection, StreamPermit};
 use super::error::TransportError;
-use super::http1::Http1Connection;
-use super::http2::StreamPermit;
 use super::upstream::Upstream;
 use crate::quota::{AnswerRoom, NoRoomError};
 use crate::timing::after;

@@ -22,9 +22,8 @@ use tokio::runtime;
 use tokio::sync::Semaphore;
 
 use super::address_policy::AddressPolicy;
+use super::connection::{Http1Connection, Http2Connection, StreamPermit};
 use super::error::TransportError;
-use super::http1::Http1Connection;
-use super::http2::{Http2Connection, StreamPermit};
 use crate::config::{FRAMING, Host, ProxyChoice};
 use crate::sync::lock;
 

@@ -1,26 +1,28 @@
-//! One HTTP/1.1 connection, polled by the request that uses it.
+//! The connections of the client: HTTP/1.1, polled by the request that uses it, and HTTP/2, shared
+//! by many requests and driven by a task in the background.
 //!
-//! The connection has no task of its own: a wake-up of another task per call is the highest cost on
-//! the hot path. So the holder of the connection polls both halves; an idle one in the pool is not
-//! polled. See also `pool` for its choice and `response` for the body.
-//!
-//! A connection and the body that is read from it wake each other whenever one of them moves.
+//! A connection of HTTP/1.1 has no task of its own: a wake-up of another task per call is the highest
+//! cost on the hot path. So the holder of the connection polls both halves; an idle one in the pool
+//! is not polled. It and the body that is read from it wake each other whenever one of them moves.
 //! Polled by one task, each such wake-up would run the whole task once more for nothing: twice for
 //! every event of a stream. So a wake-up during the poll only makes the holder poll the connection
 //! once more.
+//!
+//! See also `upstream` for the pool that chooses one, and `response` for the body.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{self, Connection, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::runtime;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
 use super::ClientLimits;
@@ -34,9 +36,9 @@ const INFORMATIONAL_BYTES: usize = 64 * 1024;
 
 /// An open HTTP/1.1 connection.
 pub(super) struct Http1Connection {
-    sender: SendRequest<OutboundBody>,
+    sender: http1::SendRequest<OutboundBody>,
     /// `None` once the connection has ended.
-    connection: Option<Connection<TokioIo<MaybeTlsStream>, OutboundBody>>,
+    connection: Option<http1::Connection<TokioIo<MaybeTlsStream>, OutboundBody>>,
     budget: Arc<ReadBudget>,
     /// Bytes that may be read before a response is known: all of its header, and the bytes after it
     /// in the same reads.
@@ -60,7 +62,7 @@ impl Http1Connection {
             .max_header_size(limits.header_bytes)
             .handshake(TokioIo::new(wire))
             .await?;
-        let (connection, home) = (Some(connection), runtime::Handle::current().id());
+        let (connection, home) = (Some(connection), Handle::current().id());
         let (alarm, bell) = (ReusableTimer::default(), CoalescingWaker::new());
         Ok(Box::new(Self { sender, connection, budget, head_bytes, home, alarm, bell }))
     }
@@ -126,7 +128,10 @@ impl Http1Connection {
 }
 
 /// Moves bytes both ways as far as possible.
-fn drive(connection: &mut Option<Connection<TokioIo<MaybeTlsStream>, OutboundBody>>, cx: &mut Context<'_>) {
+fn drive(
+    connection: &mut Option<http1::Connection<TokioIo<MaybeTlsStream>, OutboundBody>>,
+    cx: &mut Context<'_>,
+) {
     if let Some(there) = connection
         && Pin::new(there).poll(cx).is_ready()
     {
@@ -207,10 +212,165 @@ impl Wake for WakerState {
     }
 }
 
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PONG_WITHIN: Duration = Duration::from_secs(10);
+/// The number of streams above which another connection is opened, even if the agent allows more.
+const STREAMS: usize = 200;
+/// Bytes that are read while no request receives any; several times the window of the connection,
+/// which bounds the data among them. The rest are informational responses and frames that no
+/// request asked for.
+const UNHEARD_BYTES: usize = 4 * 1024 * 1024;
+
+/// An open HTTP/2 connection. Clones share it.
+#[derive(Clone)]
+pub(super) struct Http2Connection {
+    sender: http2::SendRequest<OutboundBody>,
+    count: Arc<StreamCount>,
+    budget: Arc<ReadBudget>,
+}
+
+struct StreamCount {
+    /// Streams under way.
+    open: AtomicUsize,
+    /// Streams that the agent allows now.
+    most: AtomicUsize,
+}
+
+/// The permit for one stream of a connection, released when it is dropped.
+pub(super) struct StreamPermit {
+    trunk: Http2Connection,
+    /// For deadlines of the request on this stream.
+    pub(super) alarm: ReusableTimer,
+}
+
+impl Http2Connection {
+    /// Starts HTTP/2 on a connected stream. Must run on the runtime of `background`, which drives
+    /// it.
+    pub(super) async fn start(
+        wire: MaybeTlsStream,
+        limits: ClientLimits,
+        background: &Handle,
+    ) -> Result<Self, hyper::Error> {
+        let budget = wire.budget();
+        budget.set(UNHEARD_BYTES);
+        let (sender, connection) = http2::Builder::new(RuntimeExecutor(background.clone()))
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PONG_WITHIN)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(wire))
+            .await?;
+        let most = AtomicUsize::new(connection.current_max_send_streams());
+        let count = Arc::new(StreamCount { open: AtomicUsize::new(0), most });
+        drop(background.spawn(run_to_end(connection, Arc::clone(&count))));
+        Ok(Self { sender, count, budget })
+    }
+
+    /// Acquires a stream permit, unless the connection has ended or is full.
+    pub(super) fn join(&self) -> Option<StreamPermit> {
+        if !self.is_alive() {
+            return None;
+        }
+        let most = self.count.most.load(Ordering::Relaxed).min(STREAMS);
+        self.count
+            .open
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| (open < most).then_some(open + 1))
+            .ok()
+            .map(|_| StreamPermit { trunk: self.clone(), alarm: ReusableTimer::default() })
+    }
+
+    /// Returns true if requests can still be sent.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// Returns the number of requests under way.
+    pub(super) fn streams(&self) -> usize {
+        self.count.open.load(Ordering::Acquire)
+    }
+
+    /// Returns true if both are the same connection.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.count, &other.count)
+    }
+}
+
+impl StreamPermit {
+    /// Returns the connection of this stream.
+    pub(super) fn trunk(&self) -> &Http2Connection {
+        &self.trunk
+    }
+
+    /// Records that bytes of the response have reached the request.
+    pub(super) fn heard(&self) {
+        self.trunk.budget.set(UNHEARD_BYTES);
+    }
+
+    /// Sends the request and waits for the response header; `None` if that has not come at the
+    /// deadline. If this is dropped midway or too late, the stream is reset.
+    ///
+    /// # Errors
+    ///
+    /// hyper's error, with the request inside if and only if nothing of it was written.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<OutboundBody>,
+        deadline: Instant,
+    ) -> Option<Result<Response<Incoming>, TrySendError<Request<OutboundBody>>>> {
+        let mut response = pin!(self.trunk.sender.try_send_request(request));
+        let answered = std::future::poll_fn(|cx| {
+            let answered = response.as_mut().poll(cx);
+            self.alarm.limit(cx, deadline, answered)
+        })
+        .await;
+        if let Some(Ok(_)) = &answered {
+            self.trunk.budget.set(UNHEARD_BYTES);
+        }
+        answered
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.trunk.count.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Runs the connection to its end and updates the number of streams, which the agent may change.
+async fn run_to_end(
+    mut connection: http2::Connection<TokioIo<MaybeTlsStream>, OutboundBody, RuntimeExecutor>,
+    count: Arc<StreamCount>,
+) {
+    std::future::poll_fn(|cx| {
+        let polled = Pin::new(&mut connection).poll(cx);
+        count.most.store(connection.current_max_send_streams(), Ordering::Relaxed);
+        // Errors have reached the requests.
+        polled.map(drop)
+    })
+    .await;
+}
+
+/// Runs hyper's tasks on a fixed runtime, not on that of the caller.
+#[derive(Clone)]
+struct RuntimeExecutor(Handle);
+
+impl<F> Executor<F> for RuntimeExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        drop(self.0.spawn(task));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
-
     use super::*;
 
     #[derive(Default)]
