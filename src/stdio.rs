@@ -35,7 +35,7 @@ use crate::jsonrpc::{
     Id, MessageKind, ParseError, is_batch, parse, parse_envelope, recover_id, recover_id_of_cut, well_formed,
     write_error,
 };
-use crate::mcp::headers::{METHOD, NAME, PROTOCOL_VERSION, SESSION_ID, encode_base64_name};
+use crate::mcp::classify::{METHOD, NAME, PROTOCOL_VERSION, SESSION_ID, encode_base64_name};
 use crate::mcp::params::RequestMeta;
 use crate::mcp::version::CANCELLED;
 use crate::mcp::{ClientParams, Era, Method};

@@ -25,8 +25,7 @@ use crate::calls::{
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{AccessRecord, ResponseSink};
 use crate::mcp::Era;
-use crate::mcp::content::ContentBlock;
-use crate::mcp::tools::CallToolResult;
+use crate::mcp::tools::{CallToolResult, ContentBlock};
 use crate::resources::owner_of;
 use crate::sync::lock;
 use crate::telemetry::label::Outcome;

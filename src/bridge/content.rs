@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::a2a::{Part, PartBody};
 use crate::mcp::Version;
-use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
+use crate::mcp::tools::{ContentBlock, EmbeddedResource, ResourceContents};
 
 /// The characters of a file name that are encoded in a URI.
 const UNSAFE_IN_NAMES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_');

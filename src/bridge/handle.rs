@@ -16,8 +16,7 @@ use super::resource_uri::{artifact_uri, task_uri};
 use super::task_status::state_of;
 use crate::a2a::{Part, PartBody, TaskState, clean};
 use crate::mcp::Version;
-use crate::mcp::content::{ContentBlock, ResourceLinks};
-use crate::mcp::tools::CallToolResult;
+use crate::mcp::tools::{CallToolResult, ContentBlock, ResourceLinks};
 use crate::seal::{ContextRef, LocalRef, Sealer, TaskHandle, TaskRef};
 
 /// Maximum number of artifacts that a result names; the resource of the task names all.

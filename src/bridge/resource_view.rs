@@ -14,8 +14,8 @@ use super::event_log::EventLog;
 use super::output::{AGENT_TYPE, AgentOutput, BATCH, PHASE, words};
 use super::resource_uri::{artifact_uri, stream_uri, task_uri};
 use crate::a2a::{Artifact, EncodedParts, Message, Part, PartBody, Role, TaskState, clean};
-use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 use crate::mcp::tasks::iso8601;
+use crate::mcp::tools::{ContentBlock, EmbeddedResource, ResourceContents};
 use crate::mcp::{ClientSoftware, Version};
 
 /// A task as one caller sees it.

@@ -370,8 +370,7 @@ mod tests {
     };
     use super::*;
     use crate::a2a::read_task;
-    use crate::mcp::content::ResourceLinks;
-    use crate::mcp::tools::CallToolResult;
+    use crate::mcp::tools::{CallToolResult, ResourceLinks};
     use crate::seal::Sealer;
 
     fn asked(tool: TaskTool, json: &str) -> Result<TaskToolCall, String> {

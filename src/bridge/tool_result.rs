@@ -20,8 +20,7 @@ use super::resource_uri::task_uri;
 use super::task_status::state_of;
 use crate::a2a::{Part, TaskState};
 use crate::mcp::Version;
-use crate::mcp::content::{ContentBlock, ResourceLinks};
-use crate::mcp::tools::CallToolResult;
+use crate::mcp::tools::{CallToolResult, ContentBlock, ResourceLinks};
 
 /// The output is only at the agent, which does not return it: the text must not read as an empty
 /// result.

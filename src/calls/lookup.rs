@@ -22,8 +22,8 @@ use crate::fault::{AgentFailure, Fault};
 use crate::follow::TaskFollower;
 use crate::limits::{Limits, TaskReservation};
 use crate::mcp::Method;
-use crate::mcp::content::ResourceLinks;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus, iso8601};
+use crate::mcp::tools::ResourceLinks;
 use crate::seal::{Sealer, TaskKey, TaskRef};
 use crate::tasks::{ClientOverride, EntryKey, TaskEntry, TaskJournal, TaskPhase, Tasks, Timestamp};
 

@@ -59,7 +59,7 @@ use self::resolve::ResolveContext;
 use self::settings::ConfigKeys;
 use self::yaml::{YamlNode, YamlValue};
 pub use crate::a2a::ApiKeyLocation;
-pub use crate::mcp::content::ResourceLinks;
+pub use crate::mcp::tools::ResourceLinks;
 pub(crate) use agent::Manifest;
 pub use agent::{
     Agent, AgentTls, CardSignature, CardSource, Protocol, SkillOverride, TaskMode, ToolGranularity,

@@ -15,7 +15,7 @@ use super::forms::{Form, checked_text, choice};
 use super::resolve::{self, ResolveContext};
 use super::section::{KeysOf, section};
 use super::spanned::{Location, Spanned};
-use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
+use crate::mcp::tools::{ContentBlock, EmbeddedResource, ResourceContents};
 
 /// Most prompts.
 const MAX_PROMPTS: usize = 1000;

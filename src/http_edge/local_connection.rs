@@ -22,7 +22,7 @@ use crate::auth::ClientTlsInfo;
 use crate::fault::{ClientGone, Fault};
 use crate::jsonrpc::Id;
 use crate::mcp::Era;
-use crate::mcp::headers::SESSION_ID;
+use crate::mcp::classify::SESSION_ID;
 use crate::sse::Decoder;
 use crate::telemetry::trace::RequestScope;
 

@@ -6,9 +6,7 @@
 //! `bridge`), sessions (see `gateway`).
 
 pub mod classify;
-pub mod content;
 pub mod elicitation;
-pub mod headers;
 pub mod lifecycle;
 pub mod notifications;
 pub mod params;

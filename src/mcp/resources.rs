@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::content::{ContentBlock, EmbeddedResource};
+use super::tools::{ContentBlock, EmbeddedResource};
 
 /// One resource of a list.
 #[derive(Debug, Clone, Serialize)]

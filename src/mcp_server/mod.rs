@@ -26,7 +26,7 @@ use crate::fault::{Abort, Fault};
 use crate::http_edge::{AccessRecord, BodyReader, ClientConnection, DrainState, Route, empty};
 use crate::limits::Limits;
 use crate::mcp::Era;
-use crate::mcp::headers::McpHeaders;
+use crate::mcp::classify::McpHeaders;
 use crate::mcp::result_writer::ResultWriter;
 use crate::resources::ResourceRegistry;
 use crate::sessions::{ClientLimitTable, SessionStore};

@@ -22,8 +22,9 @@ use crate::jsonrpc::{
     recover_id, well_formed, write_error,
 };
 use crate::limits::quota_owner;
-use crate::mcp::classify::{ClassifyError, MessageEra, classify, era_of_headers, stateless_version};
-use crate::mcp::headers::{McpHeaderValue, McpHeaders};
+use crate::mcp::classify::{
+    ClassifyError, McpHeaderValue, McpHeaders, MessageEra, classify, era_of_headers, stateless_version,
+};
 use crate::mcp::params::claims_modern;
 use crate::mcp::version::CANCELLED;
 use crate::mcp::{ClientCapabilities, ClientParams, Era, Method, Version};

@@ -19,11 +19,11 @@ use crate::config::{Prompt, PromptArgument, PromptRole};
 use crate::discovery::view;
 use crate::fault::Fault;
 use crate::http_edge::Route;
-use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 use crate::mcp::elicitation::{ElicitAction, ElicitRequest, ElicitResult, input_requests};
 use crate::mcp::resources::{
     GetPromptResult, ListPromptsResult, PromptArgumentEntry, PromptEntry, PromptMessage,
 };
+use crate::mcp::tools::{ContentBlock, EmbeddedResource, ResourceContents};
 use crate::mcp::{ClientCapabilities, ClientParams, Era, Version};
 use crate::seal::ListKind;
 

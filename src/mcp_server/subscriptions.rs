@@ -17,7 +17,7 @@ use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{AccessRecord, ClientConnection, ResponseSink, Route, SseWriter};
 use crate::jsonrpc::{Id, Object};
 use crate::limits::{UsePermit, quota_owner};
-use crate::mcp::headers::McpHeaders;
+use crate::mcp::classify::McpHeaders;
 use crate::mcp::notifications::{AcceptedFilter, ChangeableList, acknowledged};
 use crate::mcp::params::ListenFilter;
 use crate::mcp::{ClientCapabilities, ClientParams, Era, Method};

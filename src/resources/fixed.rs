@@ -23,8 +23,8 @@ use crate::config::StaticResource;
 use crate::config::prompts::filled;
 use crate::fault::Fault;
 use crate::http_edge::Route;
-use crate::mcp::content::{EmbeddedResource, ResourceContents};
 use crate::mcp::resources::{CachePolicy, ResourceTemplate};
+use crate::mcp::tools::{EmbeddedResource, ResourceContents};
 
 /// Longest value of a variable, in bytes.
 const MAX_VALUE_BYTES: usize = 1024;

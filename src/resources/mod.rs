@@ -34,12 +34,11 @@ use crate::config::{FamilyPolicy, Resources};
 use crate::fault::Fault;
 use crate::limits::CallerRate;
 use crate::mcp::ClientParams;
-use crate::mcp::content::{EmbeddedResource, ResourceContents};
 use crate::mcp::resources::{
     CachePolicy, DescribedContents, ReadResourceResult, Resource, ResourceMeta, ResourceTemplate,
 };
 use crate::mcp::tasks::iso8601;
-use crate::mcp::tools::CallToolResult;
+use crate::mcp::tools::{CallToolResult, EmbeddedResource, ResourceContents};
 use crate::quota::{BytePermit, QuotaOwner};
 use crate::telemetry::access_log::ResourceAccess;
 

@@ -16,8 +16,7 @@ use super::super::task_tools::{BuiltinToolSpec, argument};
 use super::{AgentMatch, AgentQuery, MAX_QUERY_BYTES, SkillProfile};
 use crate::a2a::clean_line;
 use crate::mcp::Version;
-use crate::mcp::content::ContentBlock;
-use crate::mcp::tools::CallToolResult;
+use crate::mcp::tools::{CallToolResult, ContentBlock};
 
 /// Name of the tool.
 pub(crate) const NAME: &str = "find_agent";

@@ -10,7 +10,7 @@ use mcp_a2a_gateway::bridge::output::{AgentOutput, OutputState};
 use mcp_a2a_gateway::bridge::task_status::ProgressNotifier;
 use mcp_a2a_gateway::bridge::tool_result::{ResultContext, TaskTools, result};
 use mcp_a2a_gateway::jsonrpc::Id;
-use mcp_a2a_gateway::mcp::content::ResourceLinks;
+use mcp_a2a_gateway::mcp::tools::ResourceLinks;
 use mcp_a2a_gateway::mcp::lifecycle::Implementation;
 use mcp_a2a_gateway::mcp::notifications::LoggingLevel;
 use mcp_a2a_gateway::mcp::result_writer::ResultWriter;

@@ -10,8 +10,7 @@ use mcp_a2a_gateway::jsonrpc::{
     Id, MessageKind, Scan, each_name, elements, is_batch, parse, parse_envelope, recover_id, well_formed,
     write_error, write_result,
 };
-use mcp_a2a_gateway::mcp::classify::{classify, stateless_version};
-use mcp_a2a_gateway::mcp::headers::McpHeaders;
+use mcp_a2a_gateway::mcp::classify::{McpHeaders, classify, stateless_version};
 use mcp_a2a_gateway::mcp::{ClientParams, Method};
 use serde_json::Value;
 use serde_json::value::RawValue;
