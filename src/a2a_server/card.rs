@@ -24,7 +24,7 @@ use crate::calls::resolved_agent;
 use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification};
 use crate::fault::{AgentFailure, ClientGone};
 use crate::http_edge::{AccessRecord, ClientConnection, Headers, cacheable_json};
-use crate::jsonrpc::raw_object::RawObject;
+use crate::jsonrpc::object::RawObject;
 use crate::telemetry::label;
 
 /// Rewriter of an agent's card for one caller.

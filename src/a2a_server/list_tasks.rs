@@ -35,7 +35,7 @@ use crate::agents::{ForwardRequest, ResolvedAgent, forward};
 use crate::config::AgentMethod;
 use crate::fault::{Abort, AgentFailure, Fault};
 use crate::http_edge::Headers;
-use crate::jsonrpc::raw_object::{RawObject, wrap};
+use crate::jsonrpc::object::{RawObject, wrap};
 use crate::quota::AnswerRoom;
 use crate::transport::HttpClient;
 

@@ -26,7 +26,7 @@ use crate::config::{self, Settings};
 use crate::fault::{AgentFailure, Fault};
 use crate::http_edge::PUSH;
 use crate::jsonrpc::Id;
-use crate::jsonrpc::raw_object::RawObject;
+use crate::jsonrpc::object::RawObject;
 use crate::seal::{MAX_WEBHOOK_URL, Sealer, TaskRef, WebhookAuthentication, WebhookTicket};
 use crate::transport::{AddressPolicy, TransportError, filter_addresses, host_of};
 

@@ -6,7 +6,7 @@
 //!
 //! Some servers match member names in any case (`ID`, `taſkId`), so such a name would have a meaning
 //! for the agent and none for the gateway's checks: ids, tenants and URLs would pass unseen. Such a
-//! request is rejected. See also `raw_object` for duplicate names, `rest` (parsing of the HTTP+JSON
+//! request is rejected. See also `jsonrpc::object` for duplicate names, `rest` (parsing of the HTTP+JSON
 //! binding), `proxy` (authorization), `ids` and `response`.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ use super::translate::{Direction, ExchangeTranslation, RequestIds, task_of};
 use crate::a2a::translate::{EXTENDED_CARD_OF_0_2, Operation, RewriteError, splice_params};
 use crate::a2a::{Binding, BoundRequest, Dialect};
 use crate::fault::{Abort, Fault};
-use crate::jsonrpc::raw_object::RawObject;
+use crate::jsonrpc::object::RawObject;
 use crate::jsonrpc::{
     Id, Message, MessageKind, ParseError, Scan, Text, each_name, is_batch, parse_raw, recover_id, well_formed,
 };

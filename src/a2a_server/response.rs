@@ -23,7 +23,7 @@ use crate::a2a::translate::{self, Operation, to_json_rpc};
 use crate::a2a::{AgentError, Binding, Dialect, Task};
 use crate::fault::AgentFailure;
 use crate::http_edge::Headers;
-use crate::jsonrpc::raw_object::wrap;
+use crate::jsonrpc::object::wrap;
 use crate::jsonrpc::{Id, write_error};
 use crate::sse::{self, Decoder, EventTooLarge};
 

@@ -19,7 +19,7 @@ use crate::bridge::resource_uri::decoded;
 use crate::calls::resolved_agent;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{AccessRecord, ClientConnection};
-use crate::jsonrpc::raw_object::RawObject;
+use crate::jsonrpc::object::RawObject;
 use crate::jsonrpc::{Id, Text, well_formed};
 use crate::quota::BytePermit;
 

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::unique_object::UniqueObject;
+use crate::jsonrpc::object::UniqueObject;
 use crate::jsonrpc::{Object, Text};
 
 /// The default input of a tool as JSON Schema, as clients get it.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::arguments::{self, FLAT_SCHEMA, ToolInput, schema_errors, strict_validator};
 use super::resource_uri::{ResourceUri, agent_of};
-use super::unique_object::UniqueObject;
+use crate::jsonrpc::object::UniqueObject;
 use crate::mcp::Version;
 
 /// Maximum time that a call of `subagent_wait` may request, in seconds.

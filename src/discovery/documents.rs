@@ -3,7 +3,7 @@
 //!
 //! Both list the agents that the caller may use, and no others; they require the same
 //! authentication as the agents. The catalog is at its well-known path and lists every such agent;
-//! `bridge::search::documents` says why this convention was chosen.
+//! `bridge::search` says why this convention was chosen.
 //!
 //! A skill is left out if the operator hides it, or if the rules let the caller use it neither
 //! through the MCP server nor through the A2A server. Cards and manifests from which nothing is
@@ -25,13 +25,12 @@ use crate::agents::{Agent, ResolvedAgent};
 use crate::auth::{Action, Caller, Endpoint, Rules, ServedProtocol};
 use crate::bridge::resource_uri::decoded;
 use crate::bridge::resource_view::{AgentCapabilities, Reachability};
-use crate::bridge::search::documents::{CatalogEntry, ListedAgent, catalog, page};
-use crate::bridge::search::{AgentMatch, AgentQuery};
+use crate::bridge::search::{AgentMatch, AgentQuery, CatalogEntry, ListedAgent, catalog, page};
 use crate::config;
 use crate::fault::{Abort, Fault};
 use crate::http_edge::{API_CATALOG, AccessRecord, Headers, ResponseSink, Route, cacheable_json};
 use crate::jsonrpc::Text;
-use crate::jsonrpc::raw_object::RawObject;
+use crate::jsonrpc::object::RawObject;
 use crate::seal::{ListKind, PageCursor};
 use crate::telemetry::label;
 

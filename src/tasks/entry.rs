@@ -18,8 +18,8 @@ use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnsw
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
 use super::map::ShardSlot;
 use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, fingerprint, stamp_of};
-use crate::bridge::event_log::ClientSoftware;
 use crate::bridge::output::{AgentOutput, OutputState};
+use crate::bridge::resource_view::ClientSoftware;
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::sync::{lock, recover};
 

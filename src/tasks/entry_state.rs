@@ -11,9 +11,8 @@ use std::time::Instant;
 use super::Timestamp;
 use super::answer_log::{AnswerLog, AnswerRefusal};
 use crate::a2a::{Fingerprint, TaskState};
-use crate::bridge::event_log::ClientSoftware;
-use crate::bridge::event_log::EventLog;
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
+use crate::bridge::resource_view::{ClientSoftware, EventLog};
 use crate::fault::{AgentFailure, TaskDelay};
 
 /// Callers that are remembered as holders of a handle; the oldest is dropped first.

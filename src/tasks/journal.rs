@@ -18,8 +18,8 @@ use super::entry_state::{ClientOverride, EntryState};
 use super::store::{Store, StoreProblem, StoreTable};
 use super::{EntryKey, Tasks, Timestamp};
 use crate::a2a::{read_task, task_json};
-use crate::bridge::event_log::ClientSoftware;
 use crate::bridge::output::{AgentOutput, VisitedPhase};
+use crate::bridge::resource_view::ClientSoftware;
 use crate::fault::AgentFailure;
 
 /// Persists tasks.
