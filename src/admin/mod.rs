@@ -10,7 +10,6 @@
 mod authentication;
 mod changes;
 mod page;
-mod relay;
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -43,8 +42,7 @@ use crate::http_edge::check_host;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::{log, recent};
 use authentication::{AdminAuthentication, is_same_origin};
-use page::PageFile;
-use relay::{McpRelay, RelayRequest};
+use page::{McpRelay, PageFile, RelayRequest};
 
 /// Most bytes of a message for an agent.
 const MAX_CALL_BODY_BYTES: usize = 1024 * 1024;
