@@ -3,9 +3,7 @@
 //! [`TestGateway`] holds the services without listeners. Its clock jumps to the next timer when
 //! nothing else can run, so that a wait of minutes takes no time.
 
-mod cancellation;
 mod edge;
-mod forms;
 mod questions;
 mod reload;
 mod subscriptions;
