@@ -8,7 +8,6 @@
 
 mod disk;
 mod peer;
-mod queue;
 
 #[cfg(test)]
 mod tests;
@@ -23,10 +22,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use disk::StoreFile;
+use disk::{PendingChanges, StoreFile, WriteQueue};
 use peer::Peer;
 pub use peer::{RowFrame, SuccessorMessage};
-use queue::{PendingChanges, WriteQueue};
 
 use crate::sync::lock;
 

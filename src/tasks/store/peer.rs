@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::queue::PendingChanges;
+use super::disk::PendingChanges;
 use super::{MOST_WAITING, StoreProblem, StoreTable};
 
 /// Time that the other process has to read, and to persist a batch.
