@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::oauth_metadata::OAuthMetadata;
+use super::OAuthMetadata;
 use crate::agents::{Agent, Directory};
 use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::catalogue::ToolRef;

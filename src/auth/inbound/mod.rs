@@ -2,7 +2,7 @@
 //!
 //! Every request is authenticated by itself, never a connection: two requests on one can be of two
 //! callers. Presented credentials must be valid, even if none are required. Out of scope: their
-//! position in a request (see `access::authenticate`), the TLS handshake (see `tls`).
+//! position in a request (see `access`), the TLS handshake (see `tls`).
 //!
 //! API keys are known by their SHA-256 only: they are random and long, so a plain hash is as good as
 //! a slow one. One field of a certificate names its caller, as the configuration says; a certificate
@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::Caller;
-use crate::auth::caller::{AND, Identity};
+use crate::auth::{AND, Identity};
 use crate::config::{
     AllowList, ApiKeys, Auth, CertificateName, Mechanism, Require, RequireRule, check_spiffe_id,
     is_spiffe_uri,
