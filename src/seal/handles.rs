@@ -6,8 +6,7 @@
 
 use std::fmt;
 
-use super::sealer::{PayloadReader, PayloadWriter};
-use super::sealer::{Sealer, TokenPurpose};
+use super::{PayloadReader, PayloadWriter, Sealer, TokenPurpose};
 
 /// Maximum length of a handle for a client, in characters.
 pub(crate) const MAX_HANDLE: usize = 512;

@@ -7,15 +7,419 @@
 //! any replica with the same secret can read it. Out of scope: callers (see `auth`), the existence
 //! of a handle's task, expiry (the caller of `open` compares the times of a [`SessionTicket`] or a
 //! [`RequestState`]).
+//!
+//! A token is base64url (no padding) of `key id (3 bytes) ‖ SIV tag (16) ‖ ciphertext`. The
+//! plaintext begins with one byte that says if a nonce follows. The meaning of the payload is
+//! defined in `handles` and `tickets`; its format is compact and binary: a version byte, then fields; a
+//! text is preceded by its length (2 bytes). Reading never panics: a token may have been sealed by
+//! another release under the same key.
 
 mod handles;
-mod sealer;
 mod tickets;
 
+use std::fmt;
+
+use aes_siv::KeyInit as _;
+use aes_siv::siv::Aes256Siv;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256, Sha512};
+
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, TaskHandle, TaskRef};
-pub use sealer::{MAX_TOKEN, NoKey, Sealer, TokenPurpose};
-pub use tickets::ListKind;
-pub use tickets::PushTicket;
-pub use tickets::{ElicitationTicket, RequestState, TaskKey};
+pub use tickets::{
+    ElicitationTicket, ListKind, PageCursor, PushTicket, RequestState, SessionTicket, TaskKey,
+};
 pub(crate) use tickets::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
-pub use tickets::{PageCursor, SessionTicket};
+
+/// Maximum length of a token for [`Sealer::open`], in characters; longer ones are foreign. Room for
+/// 12 KiB of payload: a larger payload gives a token that does not open.
+pub const MAX_TOKEN: usize = 16 * 1024;
+
+const KEY_ID: usize = 3;
+/// Bytes of a digest for logs.
+const DIGEST_BYTES: usize = 8;
+const DETERMINISTIC: u8 = 0;
+const ONCE: u8 = 1;
+/// Both are part of the wire format: a change makes every handle in use unreadable.
+const KEY_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key\0";
+const KEY_ID_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key-id\0";
+
+/// The purpose of a token. A token sealed for one purpose does not open for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TokenPurpose {
+    /// An MCP session of the legacy era.
+    Session,
+    /// A task at an agent.
+    Task,
+    /// An A2A context (a conversation).
+    Context,
+    /// The position in a paged list.
+    Cursor,
+    /// A call that has no task id at its agent yet, or one too long to seal.
+    Local,
+    /// The modern era's `requestState`.
+    RequestState,
+    /// The id of an elicitation.
+    Elicitation,
+    /// The URL to which an agent pushes changes of a task.
+    Push,
+    /// The URL to which an agent pushes for a client's webhook.
+    Webhook,
+}
+
+impl TokenPurpose {
+    /// Returns the byte for the associated data; never reuse one.
+    fn byte(self) -> u8 {
+        match self {
+            Self::Session => 1,
+            Self::Task => 2,
+            Self::Context => 3,
+            Self::Cursor => 4,
+            Self::Local => 5,
+            Self::RequestState => 6,
+            Self::Elicitation => 7,
+            Self::Push => 8,
+            Self::Webhook => 9,
+        }
+    }
+}
+
+/// The error for a missing secret: none was configured, or one is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no secret to seal with: none is given, or one is empty")]
+pub struct NoKey;
+
+/// Keys of the gateway: seals with the first, opens with any of them.
+#[derive(Clone)]
+pub struct Sealer {
+    first: SealKey,
+    older: Vec<SealKey>,
+    /// The start of every digest: the key, which fills one block.
+    digest: Sha256,
+}
+
+#[derive(Clone)]
+struct SealKey {
+    id: [u8; KEY_ID],
+    key: [u8; 64],
+}
+
+impl Sealer {
+    /// Derives one key from each secret. The first seals; all of them open, so that a secret can be
+    /// rotated.
+    ///
+    /// # Errors
+    ///
+    /// [`NoKey`] without any secret, or when one is empty.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, NoKey> {
+        let mut keys = secrets.into_iter().map(SealKey::derive);
+        let first = keys.next().ok_or(NoKey)??;
+        let digest = Sha256::new().chain_update(first.key);
+        Ok(Self { first, older: keys.collect::<Result<_, _>>()?, digest })
+    }
+
+    /// Seals `payload`: the same input gives the same token, at any time and on every replica.
+    pub fn seal(&self, purpose: TokenPurpose, caller: &str, payload: &[u8]) -> String {
+        let mut plain = Vec::with_capacity(payload.len().saturating_add(1));
+        plain.push(DETERMINISTIC);
+        plain.extend_from_slice(payload);
+        self.first.seal(purpose, caller, plain)
+    }
+
+    /// Seals `payload` so that no two tokens are equal, provided that no two `nonce`s are.
+    pub(crate) fn seal_once(
+        &self,
+        purpose: TokenPurpose,
+        caller: &str,
+        payload: &[u8],
+        nonce: [u8; 16],
+    ) -> String {
+        let mut plain = Vec::with_capacity(payload.len().saturating_add(17));
+        plain.push(ONCE);
+        plain.extend_from_slice(&nonce);
+        plain.extend_from_slice(payload);
+        self.first.seal(purpose, caller, plain)
+    }
+
+    /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
+    /// without the key. Ids of different purposes and owners have different digests.
+    pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> String {
+        let digest = self.digest.clone().chain_update([purpose.byte()]).chain_update(owner);
+        let digest = digest.chain_update([0]).chain_update(id).finalize();
+        digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Returns the payload of a token that was sealed in either form for this purpose and caller.
+    ///
+    /// Returns `None` for a token that is foreign, altered, of another caller, for another purpose
+    /// or under an unknown key; these cases are indistinguishable.
+    pub fn open(&self, purpose: TokenPurpose, caller: &str, token: &str) -> Option<Vec<u8>> {
+        if token.len() > MAX_TOKEN {
+            return None;
+        }
+        let raw = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (id, sealed) = raw.split_first_chunk::<KEY_ID>()?;
+        std::iter::once(&self.first)
+            .chain(&self.older)
+            // Not `find`: two keys may share a short id.
+            .filter(|key| key.id == *id)
+            .find_map(|key| key.open(purpose, caller, sealed))
+    }
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("keys", &self.older.len().saturating_add(1)).finish_non_exhaustive()
+    }
+}
+
+impl SealKey {
+    fn derive(secret: &[u8]) -> Result<Self, NoKey> {
+        if secret.is_empty() {
+            return Err(NoKey);
+        }
+        let key = Sha512::new().chain_update(KEY_DOMAIN).chain_update(secret).finalize().into();
+        let digest: [u8; 32] =
+            Sha256::new().chain_update(KEY_ID_DOMAIN).chain_update(secret).finalize().into();
+        let id = digest.first_chunk::<KEY_ID>().copied().ok_or(NoKey)?;
+        Ok(Self { id, key })
+    }
+
+    fn seal(&self, purpose: TokenPurpose, caller: &str, mut text: Vec<u8>) -> String {
+        let headers = [&[purpose.byte()], caller.as_bytes()];
+        let Ok(tag) = self.cipher().encrypt_in_place_detached(headers, &mut text) else {
+            // Only for more than 126 headers. The text is still unencrypted here, so none of it may
+            // leave.
+            return String::new();
+        };
+        let mut raw = Vec::with_capacity(text.len().saturating_add(KEY_ID + 16));
+        raw.extend_from_slice(&self.id);
+        raw.extend_from_slice(&tag);
+        raw.extend_from_slice(&text);
+        URL_SAFE_NO_PAD.encode(raw)
+    }
+
+    fn open(&self, purpose: TokenPurpose, caller: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let headers = [&[purpose.byte()], caller.as_bytes()];
+        let plain = self.cipher().decrypt(headers, sealed).ok()?;
+        let (form, rest) = plain.split_first()?;
+        match *form {
+            DETERMINISTIC => Some(rest.to_vec()),
+            ONCE => rest.split_first_chunk::<16>().map(|(_, payload)| payload.to_vec()),
+            _ => None,
+        }
+    }
+
+    /// Returns a cipher, made per use: its operations need `&mut`, it cannot be cloned, and a lock
+    /// on the hot path would cost more than the key schedule.
+    fn cipher(&self) -> Aes256Siv {
+        Aes256Siv::new((&self.key).into())
+    }
+}
+
+/// Size that most payloads fit into, in bytes.
+const INITIAL_CAPACITY: usize = 96;
+
+/// Encoder of fields, in order.
+struct PayloadWriter(Vec<u8>);
+
+impl PayloadWriter {
+    fn new(version: u8) -> Self {
+        let mut bytes = Vec::with_capacity(INITIAL_CAPACITY);
+        bytes.push(version);
+        Self(bytes)
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// Appends a text that other fields follow. Cut to 65535 bytes: configured names are far
+    /// shorter.
+    fn text(self, text: &str) -> Self {
+        let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
+        let kept = text.as_bytes().get(..usize::from(length)).unwrap_or_default();
+        self.bytes(&length.to_be_bytes()).bytes(kept)
+    }
+
+    fn finish(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Decoder of the same fields in the same order; each is `None` once the bytes do not contain it.
+struct PayloadReader<'a>(&'a [u8]);
+
+impl<'a> PayloadReader<'a> {
+    /// Begins to read; `None` unless the payload begins with `version`.
+    fn new(payload: &'a [u8], version: u8) -> Option<Self> {
+        payload.split_first().filter(|(first, _)| **first == version).map(|(_, rest)| Self(rest))
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = usize::from(u16::from_be_bytes(self.array()?));
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        String::from_utf8(taken.to_vec()).ok()
+    }
+
+    /// Returns the rest as text.
+    fn rest(self) -> Option<String> {
+        String::from_utf8(self.0.to_vec()).ok()
+    }
+
+    /// Returns `Some` if all bytes are read.
+    fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALL: [TokenPurpose; 9] = [
+        TokenPurpose::Session,
+        TokenPurpose::Task,
+        TokenPurpose::Context,
+        TokenPurpose::Cursor,
+        TokenPurpose::Local,
+        TokenPurpose::RequestState,
+        TokenPurpose::Elicitation,
+        TokenPurpose::Push,
+        TokenPurpose::Webhook,
+    ];
+
+    fn sealer(secrets: &[&str]) -> Sealer {
+        Sealer::new(secrets.iter().map(|secret| secret.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn the_wire_form_never_changes() {
+        let token = sealer(&["secret"]).seal(TokenPurpose::Task, "alice", b"payload");
+        assert_eq!(token, "qRX-hP2tSCWMQI7vwINWaM3mqFHEljytRykY");
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_token_on_every_replica() {
+        let (one, other) = (sealer(&["secret"]), sealer(&["secret", "older"]));
+        assert_eq!(
+            one.seal(TokenPurpose::Task, "alice", b"x"),
+            other.seal(TokenPurpose::Task, "alice", b"x")
+        );
+        assert_ne!(one.seal(TokenPurpose::Task, "alice", b"x"), one.seal(TokenPurpose::Task, "alice", b"y"));
+    }
+
+    #[test]
+    fn a_nonce_makes_a_token_unique_and_opens_to_the_same_payload() {
+        let sealer = sealer(&["secret"]);
+        let first = sealer.seal_once(TokenPurpose::RequestState, "alice", b"x", [1; 16]);
+        let second = sealer.seal_once(TokenPurpose::RequestState, "alice", b"x", [2; 16]);
+        assert_ne!(first, second);
+        for token in [first, second] {
+            assert_eq!(sealer.open(TokenPurpose::RequestState, "alice", &token).unwrap(), b"x");
+        }
+    }
+
+    #[test]
+    fn a_token_opens_only_for_its_purpose_and_caller() {
+        let sealer = sealer(&["secret"]);
+        for sealed_for in ALL {
+            let token = sealer.seal(sealed_for, "alice", b"x");
+            for opened_for in ALL {
+                let opened = sealer.open(opened_for, "alice", &token).is_some();
+                assert_eq!(opened, sealed_for == opened_for, "{sealed_for:?} {opened_for:?}");
+            }
+            for caller in ["", "alic", "alice ", "Alice", "bob"] {
+                assert_eq!(sealer.open(sealed_for, caller, &token), None, "{caller:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_spoils_a_token() {
+        let sealer = sealer(&["secret"]);
+        let token = sealer.seal(TokenPurpose::Task, "alice", b"agent and task");
+        for (at, bit) in (0..token.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut altered = token.clone().into_bytes();
+            altered[at] ^= 1 << bit;
+            let Ok(altered) = String::from_utf8(altered) else { continue };
+            assert_eq!(sealer.open(TokenPurpose::Task, "alice", &altered), None, "byte {at}, bit {bit}");
+        }
+        for short in 0..token.len() {
+            assert_eq!(sealer.open(TokenPurpose::Task, "alice", token.get(..short).unwrap()), None);
+        }
+    }
+
+    #[test]
+    fn a_rotated_secret_still_opens_and_no_longer_seals() {
+        let (old, new) = (sealer(&["old"]), sealer(&["new"]));
+        let both = sealer(&["new", "old"]);
+        let token = old.seal(TokenPurpose::Task, "alice", b"x");
+        assert_eq!(both.open(TokenPurpose::Task, "alice", &token).unwrap(), b"x");
+        assert_eq!(new.open(TokenPurpose::Task, "alice", &token), None);
+        assert_eq!(both.seal(TokenPurpose::Task, "alice", b"x"), new.seal(TokenPurpose::Task, "alice", b"x"));
+    }
+
+    #[test]
+    fn keys_that_share_a_short_id_do_not_spoil_each_others_tokens() {
+        let mut seen = std::collections::HashMap::new();
+        let (one, other) = (0_u32..)
+            .map(|number| number.to_be_bytes())
+            .find_map(|secret| {
+                seen.insert(SealKey::derive(&secret).unwrap().id, secret).map(|earlier| (earlier, secret))
+            })
+            .unwrap();
+        let token = Sealer::new([one.as_slice()]).unwrap().seal(TokenPurpose::Task, "alice", b"x");
+        for secrets in [[one, other], [other, one]] {
+            let both = Sealer::new(secrets.iter().map(<[u8; 4]>::as_slice)).unwrap();
+            assert_eq!(both.open(TokenPurpose::Task, "alice", &token).as_deref(), Some(b"x".as_slice()));
+        }
+    }
+
+    #[test]
+    fn no_secret_and_an_empty_secret_are_refused() {
+        assert_eq!(Sealer::new([]).unwrap_err(), NoKey);
+        assert_eq!(Sealer::new([b"good".as_slice(), b""]).unwrap_err(), NoKey);
+    }
+
+    #[test]
+    fn debug_shows_no_key() {
+        assert_eq!(format!("{:?}", sealer(&["secret", "old"])), "Sealer { keys: 2, .. }");
+    }
+
+    #[test]
+    fn a_token_over_the_limit_is_foreign() {
+        let sealer = sealer(&["secret"]);
+        let token = sealer.seal(TokenPurpose::RequestState, "alice", &vec![0; MAX_TOKEN]);
+        assert_eq!(sealer.open(TokenPurpose::RequestState, "alice", &token), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_payload_and_caller_come_back(payload: Vec<u8>, caller: String, nonce: [u8; 16]) {
+            let sealer = sealer(&["secret"]);
+            for token in [
+                sealer.seal(TokenPurpose::Task, &caller, &payload),
+                sealer.seal_once(TokenPurpose::Task, &caller, &payload, nonce),
+            ] {
+                prop_assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
+                prop_assert_eq!(sealer.open(TokenPurpose::Task, &caller, &token), Some(payload.clone()));
+            }
+        }
+
+        #[test]
+        fn no_string_panics_or_opens(token in "[A-Za-z0-9_-]{0,80}|\\PC{0,40}") {
+            prop_assert_eq!(sealer(&["secret"]).open(TokenPurpose::Task, "alice", &token), None);
+        }
+    }
+}

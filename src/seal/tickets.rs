@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
 use super::handles::{AgentTaskId, LocalRef, TaskHandle, TaskRef, named, read_named};
-use super::sealer::{PayloadReader, PayloadWriter, Sealer, TokenPurpose};
+use super::{PayloadReader, PayloadWriter, Sealer, TokenPurpose};
 
 const REQUEST_VERSION: u8 = 1;
 const TASK: u8 = 1;
