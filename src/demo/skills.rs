@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
 
-use super::server::DemoError;
+use super::DemoError;
 use super::task::{ArtifactChunk, DemoTask, DemoTaskState, new_id};
 
 /// Seconds that a countdown takes if the client names no number.

@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::server::DemoError;
+use super::DemoError;
 use super::skills::DemoSkill;
 
 /// Tasks remembered; the oldest is dropped first.
