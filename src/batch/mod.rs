@@ -5,9 +5,8 @@
 //! client stops waiting. Everything belongs to one owner of a quota: queue, settings, measurements
 //! and results. Kept in memory, and bounded: batches end with the process.
 //!
-//! `call` runs one call; `report` has settings, measurements and the resources `batchtools://…`.
+//! `start` has the tools and runs one call; `report` has settings, measurements and the resources `batchtools://…`.
 
-mod call;
 mod report;
 mod start;
 
@@ -25,8 +24,8 @@ use crate::quota::QuotaOwner;
 use crate::resources::owner_of;
 use crate::sync::lock;
 use crate::tasks::Timestamp;
-use call::{BatchClient, CallRun};
 use report::{BatchMeasurement, BatchMetrics, BatchSettings, CpuMeter, whole};
+use start::{BatchClient, CallRun};
 
 pub(crate) use report::BatchResources;
 
