@@ -2,7 +2,6 @@
 //!
 //! Agents are called by `calls`; what a client may see is decided in `access` and `discovery`.
 
-mod change_set;
 mod methods;
 mod notifications;
 mod post;

@@ -2,14 +2,14 @@
 //! client.
 //!
 //! Reads docs/spec/mcp.md §1.4, §2.5, §2.13, §2.14. Notifies changes of lists, resources and tasks.
-//! The number of streams is bounded. See also `change_set` (waiting) and `change_notifications`.
+//! The number of streams is bounded. See also `notifications`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::McpServer;
-use super::change_set::{Change, ChangeSet, SubscriptionKey};
+use super::notifications::{Change, ChangeSet, SubscriptionKey};
 use super::post::accepts;
 use crate::bridge::resource_uri::ResourceUri;
 use crate::calls::{CallRequest, ClientContext};
