@@ -16,7 +16,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANS
 use pingora::proxy::Session;
 use tokio::time::timeout;
 
-use super::sink::ClientConnection;
+use super::connection::ClientConnection;
 use crate::fault::Fault;
 use crate::limits::{Limits, QuotaKind};
 use crate::quota::{BytePermit, FREE_BYTES, QuotaOwner};

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Uri};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::SystemTime;
 
-use super::sink::ClientConnection;
+use super::connection::ClientConnection;
 use crate::config::{Settings, is_loopback_host, origin_of};
 use crate::fault::Fault;
 

@@ -6,11 +6,10 @@
 mod access_record;
 mod body;
 mod client_address;
+mod connection;
 mod host_policy;
-mod local_connection;
 mod response;
 mod route;
-mod sink;
 #[cfg(test)]
 mod test_connection;
 
@@ -24,14 +23,16 @@ use crate::config::Shutdown;
 
 pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
+pub(crate) use connection::{
+    ClientConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, ResponseHead, ResponseSink,
+    peer, scope,
+};
 pub(crate) use host_policy::{HostPolicy, PublicUrl, check_certificate, check_host, preflight};
-pub(crate) use local_connection::{LocalConnection, LocalPeer, LocalRequest, MessageOutput};
 pub(crate) use response::{
     Accepts, Headers, SseWriter, abort, begin, cacheable_json, empty, events, fault, fault_headers, give_up,
     json, refused, reject_unproven_push, reply, text,
 };
 pub(crate) use route::{API_CATALOG, METADATA, PUSH, Route, is_served, parse};
-pub(crate) use sink::{ClientConnection, ResponseHead, ResponseSink, peer, scope};
 #[cfg(test)]
 pub(crate) use test_connection::{BodyStep, TestClient, TestConnection, WrittenResponse};
 

@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::access_record::AccessRecord;
 use super::body::drain_before_close;
+use super::connection::{ClientConnection, ResponseHead, ResponseSink};
 use super::host_policy::cors;
-use super::sink::{ClientConnection, ResponseHead, ResponseSink};
 use crate::fault::{ClientGone, Fault};
 use crate::jsonrpc::{Id, write_error};
 use crate::mcp::Era;

@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::sink::{ClientConnection, ResponseHead, ResponseSink};
+use super::connection::{ClientConnection, ResponseHead, ResponseSink};
 use crate::auth::ClientTlsInfo;
 use crate::fault::{ClientGone, Fault};
 
