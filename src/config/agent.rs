@@ -27,7 +27,7 @@ use super::pem::{self, CertificatePem, KeyPem, Pem};
 use super::reference::{ReloadableSecret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
-use super::spanned::{Location, Spanned, TEMPLATE, TemplateVisitor};
+use super::yaml::{Location, Spanned, TEMPLATE, TemplateVisitor};
 use super::{AgentAuth, AgentSource, MethodSettings, PerMethod};
 
 /// Largest file of a card, in bytes.

@@ -16,7 +16,7 @@ use super::agent::{AgentKeys, CardSignature};
 use super::forms::KeyForm;
 use super::manifest::ManifestAgent;
 use super::resolve::ResolveContext;
-use super::spanned::{Location, Spanned};
+use super::yaml::{Location, Spanned};
 
 /// The key of the section.
 const SECTION: &str = "agent_defaults";

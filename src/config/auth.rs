@@ -10,14 +10,13 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::certificate::check_spiffe_pattern;
-use super::forms::{checked_text, choice, text_form};
+use super::forms::{HumanDuration, checked_text, choice, text_form};
 use super::host::web_url;
 use super::pem::{CertificatePem, MAX_KEY_FILE_BYTES, Pem};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
 use super::section::section;
-use super::spanned::{OneOrMany, Spanned};
-use super::units::HumanDuration;
+use super::yaml::{OneOrMany, Spanned};
 
 /// Algorithms that are accepted by default: all asymmetric ones that issuers use.
 const ALGORITHMS: [&str; 9] =

@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::forms::choice;
+use super::forms::{ByteSize, HumanDuration, choice};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, SectionKeys, section};
-use super::spanned::{OneOrMany, Spanned};
-use super::units::{ByteSize, HumanDuration};
+use super::yaml::{OneOrMany, Spanned};
 
 /// Most entries of an operator, and most patterns of one entry: each request is compared with them.
 const MAX_CLIENTS: usize = 100;

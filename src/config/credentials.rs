@@ -18,8 +18,8 @@ use super::reference::{ReloadableSecret, Template};
 use super::resolve::{Problem, ResolveContext};
 use super::section::section;
 use super::settings::Settings;
-use super::spanned::{Location, OneOrMany, Spanned};
 use super::tracing::Tracing;
+use super::yaml::{Location, OneOrMany, Spanned};
 use crate::a2a::ApiKeyLocation;
 
 section! {

@@ -11,8 +11,7 @@ use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unex
 
 use super::reference::References;
 use super::resolve::{Problem, did_you_mean};
-use super::spanned::{Location, ONE_OR_MANY, TEMPLATE, WRITTEN};
-use super::yaml::{YamlKey, YamlNode, YamlValue, join};
+use super::yaml::{Location, ONE_OR_MANY, TEMPLATE, WRITTEN, YamlKey, YamlNode, YamlValue, join};
 
 /// One value of the tree, its path, and the list of problems.
 #[derive(Clone)]

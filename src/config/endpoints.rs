@@ -8,12 +8,11 @@ use http::Uri;
 
 use super::Agent;
 use super::agent::AgentKeys;
-use super::forms::checked_text;
+use super::forms::{HumanDuration, checked_text};
 use super::host::{effective_port, web_url};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
-use super::spanned::{Location, Spanned};
-use super::units::HumanDuration;
+use super::yaml::{Location, Spanned};
 
 /// Most endpoints of one agent.
 const MAX_ENDPOINTS: usize = 32;

@@ -13,7 +13,7 @@ use http::uri::{Authority, Scheme};
 
 use super::forms::checked_text;
 use super::resolve::ResolveContext;
-use super::spanned::Location;
+use super::yaml::Location;
 
 /// Longest host name, in bytes.
 const MAX_HOST_BYTES: usize = 253;

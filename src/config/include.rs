@@ -10,8 +10,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use super::resolve::{Problem, ResolveContext};
-use super::spanned::Location;
-use super::yaml::{self, YamlKey, YamlNode, YamlValue};
+use super::yaml::{self, Location, YamlKey, YamlNode, YamlValue};
 use super::{CONFIG_EXTENSIONS, matches_pattern, text_of};
 
 /// The key of the list.

@@ -18,7 +18,7 @@ use super::pem::{self, CertificatePem, CrlPem, KeyPem};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
-use super::spanned::{Location, OneOrMany, Spanned};
+use super::yaml::{Location, OneOrMany, Spanned};
 use super::{Mechanism, Pem, Require, RequireRule};
 
 section! {

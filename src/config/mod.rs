@@ -25,9 +25,7 @@ mod documentation;
 pub mod endpoints;
 mod forms;
 mod host;
-mod http_resources;
 mod include;
-mod kept_agents;
 pub mod listener;
 mod manifest;
 pub mod mcp;
@@ -39,9 +37,7 @@ mod resolve;
 mod section;
 pub mod settings;
 mod sources;
-mod spanned;
 mod tracing;
-mod units;
 mod yaml;
 
 use std::cell::RefCell;
@@ -82,15 +78,17 @@ pub use document::ConfigDocument;
 pub(crate) use document::DocumentChanges;
 pub use documentation::{example, key_reference};
 pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
+pub(crate) use forms::parse_duration;
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
-pub use http_resources::{ArtifactFiles, HttpResource};
-pub(crate) use kept_agents::{AgentEdit, AgentsDraft, LoadedSettings, agents_in};
 pub use listener::{
     AddressHeader, Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule,
     Services, TlsProfile, TrustedProxies,
 };
 pub(crate) use mcp::MAX_TEMPLATE_BYTES;
-pub use mcp::{BatchFamily, Cards, FamilyPolicy, Mcp, MemoryFamily, PHASES, Resources, Sessions, Sparc};
+pub use mcp::{
+    ArtifactFiles, BatchFamily, Cards, FamilyPolicy, HttpResource, Mcp, MemoryFamily, PHASES, Resources,
+    Sessions, Sparc,
+};
 pub use outbound::{
     AllowList, Allowed, EgressProxy, Network, Outbound, ProxyChoice, ProxyResolve, ProxyServer, Webhooks,
 };
@@ -104,10 +102,11 @@ pub use resolve::{Problem, Problems};
 pub use settings::Limits;
 pub use settings::Settings;
 pub use settings::{Log, LogFormat, Reload, Shutdown, Upgrade};
+pub(crate) use sources::{
+    AgentEdit, AgentsDraft, FoundAgent, LoadedSettings, agents_at, agents_in, agents_of_cards, found_agent,
+};
 pub use sources::{AgentSource, Source, SourcePlace};
-pub(crate) use sources::{FoundAgent, agents_at, agents_of_cards, found_agent};
 pub use tracing::{OtlpProtocol, Tracing};
-pub(crate) use units::parse_duration;
 
 /// Largest configuration file, in bytes.
 const FILE: usize = 1 << 20;
@@ -205,7 +204,7 @@ fn read(
     let mut joined = JoinedTree::new(root);
     joined.include(path, &mut reading);
     let references = References::new(reading.inside(folder));
-    let agents = kept_agents::join(&mut joined, edit, &references, &mut reading);
+    let agents = sources::join(&mut joined, edit, &references, &mut reading);
     let root = joined.finish(&mut reading);
     let joined_files = reading.files().len();
     let found = RefCell::default();

@@ -15,7 +15,7 @@ use super::host::{Host, check_host};
 use super::reference::{Secret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
-use super::spanned::{Location, Spanned};
+use super::yaml::{Location, Spanned};
 
 section! {
     /// Destinations that the operator allows others to choose.

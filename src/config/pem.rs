@@ -24,7 +24,7 @@ use super::forms::{Form, KeyForm};
 use super::reference::{Secret, Template};
 use super::resolve;
 use super::resolve::ResolveContext;
-use super::spanned::Location;
+use super::yaml::Location;
 
 /// Largest PEM file, in bytes. The bundle of all public roots has 0.25 MiB, the revocation list of
 /// a large authority some more.

@@ -3,7 +3,7 @@
 //!
 //! `{{NAME}}` in a text, or in the URI of an embedded resource, stands for the argument of that
 //! name. Files are read once, with the configuration. See also `mcp_server::prompts` and
-//! `resources::fixed`.
+//! `resources::configured`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::agent::MediaType;
 use super::forms::{Form, checked_text, choice};
 use super::resolve::{self, ResolveContext};
 use super::section::{KeysOf, section};
-use super::spanned::{Location, Spanned};
+use super::yaml::{Location, Spanned};
 use crate::mcp::tools::{ContentBlock, EmbeddedResource, ResourceContents};
 
 /// Most prompts.

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::forms::{Form, KeyForm};
 use super::resolve::{self, Problem, ResolveContext};
-use super::spanned::{Location, TEMPLATE, TemplateVisitor};
+use super::yaml::{Location, TEMPLATE, TemplateVisitor};
 
 /// Largest file that a reference names, in bytes. Header values and keys are small.
 const SECRET_FILE: usize = 64 << 10;

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::agent_defaults::is_agent_default;
+use super::forms::ByteSize;
 use super::include::{LineMap, MappedLine};
-use super::spanned::{Location, Spanned};
-use super::units::ByteSize;
+use super::yaml::{Location, Spanned};
 
 /// An environment variable that overrides the default of a key which the file leaves out. The file
 /// wins: the variable of a written key is ignored, and an empty one counts as unset.

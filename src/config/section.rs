@@ -40,8 +40,7 @@ use super::deserializer::ValueDeserializer;
 use super::forms::{Form, KeyForm, Setting, prose};
 use super::reference::References;
 use super::resolve::{EnvOverride, ResolveContext};
-use super::spanned::{Location, Spanned};
-use super::yaml::{self, YamlNode, YamlValue};
+use super::yaml::{self, Location, Spanned, YamlNode, YamlValue};
 
 /// The keys of a section of settings, as in the file.
 pub(super) type KeysOf<T> = <T as Setting>::Form;
@@ -363,7 +362,7 @@ macro_rules! section {
             impl $crate::config::forms::Form<$name> for Source {
                 fn resolve(
                     mut self,
-                    place: &$crate::config::spanned::Location,
+                    place: &$crate::config::yaml::Location,
                     context: &mut $crate::config::resolve::ResolveContext<'_>,
                 ) -> Option<$name> {
                     self.section = place.clone();
@@ -374,7 +373,7 @@ macro_rules! section {
                 }
 
                 fn resolve_absent(
-                    place: &$crate::config::spanned::Location,
+                    place: &$crate::config::yaml::Location,
                     context: &mut $crate::config::resolve::ResolveContext<'_>,
                 ) -> Option<$name> {
                     $crate::config::forms::Form::<$name>::resolve(Self::default(), place, context)
@@ -413,8 +412,8 @@ macro_rules! section {
         pub(in crate::config) struct $name {
             /// The location of the section.
             #[serde(skip)]
-            pub(in crate::config) section: $crate::config::spanned::Location,
-            $(pub(in crate::config) $key: $crate::config::spanned::Spanned<$form>,)*
+            pub(in crate::config) section: $crate::config::yaml::Location,
+            $(pub(in crate::config) $key: $crate::config::yaml::Spanned<$form>,)*
         }
 
         impl $name {
@@ -431,7 +430,7 @@ macro_rules! section {
                 ),*]
             }
 
-            fn section(&mut self) -> &mut $crate::config::spanned::Location {
+            fn section(&mut self) -> &mut $crate::config::yaml::Location {
                 &mut self.section
             }
         }
@@ -450,7 +449,7 @@ macro_rules! section {
                 $(self.$key.complete(defaults.$key);)*
             }
 
-            fn add_places(&self, _: &$crate::config::spanned::Location, places: &mut Vec<$crate::config::spanned::Location>) {
+            fn add_places(&self, _: &$crate::config::yaml::Location, places: &mut Vec<$crate::config::yaml::Location>) {
                 $(self.$key.add_places(places);)*
             }
         }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
-use super::ListenerRule;
 use super::agent::{Agent, AgentKeys, CardSignature, name_problem};
 use super::agent_defaults::{AgentDefaultKeys, AgentDefaultSource, AgentDefaults};
 use super::auth::{Auth, AuthKeys, Mechanism};
@@ -19,10 +18,9 @@ use super::auth::{Rule, RuleKeys, rules};
 use super::calls::Calls;
 use super::calls::{Background, Push, Streams, Tasks};
 use super::document::ConfigDocument;
-use super::forms::{checked_text, choice};
+use super::forms::{ByteSize, checked_text, choice};
 use super::host::check_public_url;
 use super::listener::{Admin, HealthListener, Listener, ListenerKeys, ReadyRule};
-use super::manifest;
 use super::mcp::{Cards, Mcp, Resources, Sessions};
 use super::outbound::Outbound;
 use super::prompts::{Prompt, PromptKeys, prompts};
@@ -30,9 +28,9 @@ use super::reference::{Secret, Template};
 use super::resolve::{Problem, ResolveContext};
 use super::section::{KeysOf, section};
 use super::sources::{Source, SourceKeys, sources};
-use super::spanned::{Location, OneOrMany, Spanned};
 use super::tracing::{Tracing, TracingKeys};
-use super::units::ByteSize;
+use super::yaml::{Location, OneOrMany, Spanned};
+use super::{ListenerRule, manifest};
 
 section! {
     /// The configuration of mcp-a2a-gateway.

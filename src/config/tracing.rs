@@ -6,13 +6,12 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 
 use super::agent::{AgentTls, headers};
-use super::forms::{Form, choice};
+use super::forms::{Form, HumanDuration, choice};
 use super::host::web_url;
 use super::reference::{ReloadableSecret, Secret, Template};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
-use super::spanned::{Location, Spanned};
-use super::units::HumanDuration;
+use super::yaml::{Location, Spanned};
 
 section! {
     /// Export of traces over OTLP. Without this section the trace context of clients is passed on
