@@ -9,8 +9,7 @@
 //! each URI. Rules, rates and filters always see the URI in the scheme of the family.
 
 mod a2a;
-mod fixed;
-mod http;
+mod configured;
 mod memory;
 mod sparc;
 
@@ -43,8 +42,7 @@ use crate::quota::{BytePermit, QuotaOwner};
 use crate::telemetry::access_log::ResourceAccess;
 
 pub(crate) use a2a::A2aResources;
-pub(crate) use fixed::StaticResources;
-pub(crate) use http::HttpResources;
+pub(crate) use configured::{HttpResources, StaticResources};
 pub(crate) use memory::{MAX_WAITING_RESULTS, MemoryResources, TaskResultRecorder};
 pub(crate) use sparc::SparcResources;
 
