@@ -229,7 +229,7 @@ fn any_matches(patterns: Option<&[String]>, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::caller::{Identity, UnreadableClaims};
+    use crate::auth::{Identity, UnreadableClaims};
 
     fn list(all: &[&str]) -> Option<Vec<String>> {
         Some(all.iter().map(|one| (*one).to_owned()).collect())

@@ -11,8 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
-use crate::auth::Caller;
-use crate::auth::caller::{AND, Identity, UnreadableClaims};
+use crate::auth::{AND, Caller, Identity, UnreadableClaims};
 use crate::config::{TokenIssuer, TokenVerification};
 
 /// The maximum number of scopes or groups of one token, and the maximum length of each, in bytes.

@@ -6,8 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::request_credentials::is_sendable;
-use super::{ConfiguredCredentials, Credentials, ReloadOutcome, TlsIdentity, show_expiry};
+use super::{ConfiguredCredentials, Credentials, ReloadOutcome, TlsIdentity, is_sendable, show_expiry};
 use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;
 

@@ -16,8 +16,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use serde::{Deserialize, Serialize};
 
-use super::request_credentials::value;
-use super::{certificates, pair};
+use super::{certificates, pair, value};
 use crate::auth::percent_encoded;
 use crate::config::{AgentTls, ClientAuthMethod, OAuth2, Secret, signing_key};
 use crate::transport::{
