@@ -116,8 +116,6 @@ async fn serve(socket: TcpStream, agent: Arc<SharedAgent>) {
     }
 }
 
-/// The agent over a real socket, as a client sees it.
-
 /// A request with a valid envelope.
 #[derive(Debug)]
 struct RpcCall {
@@ -473,6 +471,7 @@ fn frame(id: &Value, event: Value) -> Bytes {
     Bytes::from(format!("data: {}\n\n", result(id, event)))
 }
 
+/// The agent over a real socket, as a client sees it.
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
