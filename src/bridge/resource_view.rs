@@ -483,18 +483,18 @@ const MAX_TEXT_BYTES: usize = 512;
 
 /// One event.
 #[derive(Debug, Clone)]
-pub struct LoggedEvent {
+pub(crate) struct LoggedEvent {
     /// The kind of the event: `task`, `message`, `status-update` or `artifact-update`.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// Time of arrival, in milliseconds since 1970.
-    pub unix_ms: u64,
+    pub(crate) unix_ms: u64,
     /// The event in short, as JSON.
-    pub data: Box<RawValue>,
+    pub(crate) data: Box<RawValue>,
 }
 
 /// The last events of a task.
 #[derive(Debug, Default)]
-pub struct EventLog {
+pub(crate) struct EventLog {
     total: u64,
     recent: VecDeque<LoggedEvent>,
     bytes: usize,
@@ -502,7 +502,7 @@ pub struct EventLog {
 
 impl EventLog {
     /// Records an event. A response to a poll that repeats the event before is not one.
-    pub fn record(&mut self, event: &StreamResponse, unix_ms: u64) {
+    pub(crate) fn record(&mut self, event: &StreamResponse, unix_ms: u64) {
         let Some((kind, data)) = summary(event) else { return };
         let Ok(data) = serde_json::value::to_raw_value(&data) else { return };
         let repeats = |last: &LoggedEvent| last.kind == kind && last.data.get() == data.get();
@@ -520,17 +520,17 @@ impl EventLog {
     }
 
     /// Returns the number of events so far.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
     /// Returns the last events, the oldest first.
-    pub fn recent(&self) -> impl Iterator<Item = &LoggedEvent> {
+    pub(crate) fn recent(&self) -> impl Iterator<Item = &LoggedEvent> {
         self.recent.iter()
     }
 
     /// Returns the size of the kept events in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

@@ -51,7 +51,7 @@ pub struct EntryState {
     /// Streaming flag, state and number of phases of which the owners were notified last.
     flow: (bool, Option<TaskState>, usize),
     /// The last events of the agent.
-    pub events: EventLog,
+    pub(crate) events: EventLog,
     /// Software of the client that began the task, if that client told it.
     pub client: Option<Arc<ClientSoftware>>,
     /// Number of times that the gateway began to follow the agent's stream of this task.
