@@ -1,6 +1,6 @@
 //! Batches: lists of calls that are fanned over agents, with priorities and bounded concurrency.
 //!
-//! [`BatchService::start`] serves the tool `batch_start`. Each call is a call of the engine with a
+//! [`BatchService::call`] serves the tool `batch_start`. Each call is a call of the engine with a
 //! client of its own, so that the failure of one leaves the others alone; the batch goes on when its
 //! client stops waiting. Everything belongs to one owner of a quota: queue, settings, measurements
 //! and results. Kept in memory, and bounded: batches end with the process.

@@ -4,7 +4,7 @@
 //! works and of metadata for A2A extensions: invisible data must not take room from the agent's
 //! output. Converts to a task for persistence, and back; `tasks` decides where it is kept and when
 //! artifacts are evicted. Out of scope: selecting the events of a task (the reader of the agent's
-//! stream does that), presentation to a client (see `progress`, `tool_result`, `extension`).
+//! stream does that), presentation to a client (see `task_status`, `tool_result`, `extension`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

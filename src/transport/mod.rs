@@ -3,9 +3,10 @@
 //! Small on purpose: hyper's connections and a pool of our own per [`Upstream`], so that
 //! credentials never mix and so that an HTTP/1.1 connection is polled by the request that uses it.
 //! A message is never sent twice: another connection is tried only when hyper proves that nothing
-//! was written. No redirects, no decompression, and a proxy only where it is configured (see `proxy`). Each upstream has an [`AddressPolicy`]:
-//! its creator states the party that named the URL, and so the addresses it may lead to. Out of
-//! scope: the messages (`agents`, `auth`), retries, breakers.
+//! was written. No redirects, no decompression, and a proxy only where it is configured (see
+//! `connect`). Each upstream has an [`AddressPolicy`]: its creator states the party that named the URL,
+//! and so the addresses it may lead to. Out of scope: the messages (`agents`, `auth`), retries,
+//! breakers.
 
 mod address_policy;
 mod connect;

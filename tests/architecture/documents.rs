@@ -105,24 +105,31 @@ fn links_of_documents_lead_somewhere() {
     assert!(problems.is_empty(), "links to nothing:\n{problems}");
 }
 
-/// A row of the glossary names a type that exists.
+/// A row of the glossary names a type that exists, and a module that does.
 #[test]
 fn names_of_glossary_are_in_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source: String =
-        super::rust_files(&root.join("src")).iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let files = super::rust_files(&root.join("src"));
+    let source: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let known: BTreeSet<&str> = source.split(|c| !is_word(c)).collect();
+    let modules: BTreeSet<&str> = files
+        .iter()
+        .flat_map(|file| file.iter())
+        .filter_map(|part| Path::new(part).file_stem()?.to_str())
+        .collect();
     let documents = documents();
     let terms = documents[Path::new("docs/contributing/glossary.md")].split_once("## Terms").unwrap().1;
     let rows = terms.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Term "));
-    let names =
-        rows.filter_map(|row| row.split('|').nth(3)).flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    let missing: Vec<&str> = names
+    let cells: Vec<&str> = rows.filter_map(|row| row.split('|').nth(3)).collect();
+    let names = cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let types = names
         .flat_map(|name| name.split(|c| !is_word(c)))
-        // Names of files move more often than the types in them.
-        .filter(|name| name.starts_with(char::is_uppercase) && !known.contains(name))
-        .collect();
+        .filter(|name| name.starts_with(char::is_uppercase) && !known.contains(name));
+    let homes =
+        cells.iter().flat_map(|cell| cell.split("(`").skip(1)).filter_map(|rest| rest.split("`)").next());
+    let missing: Vec<&str> =
+        types.chain(homes.flat_map(|home| home.split("::")).filter(|part| !modules.contains(part))).collect();
     assert!(missing.is_empty(), "the source has none of {missing:?}");
 }
 
