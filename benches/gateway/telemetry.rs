@@ -1,5 +1,6 @@
-//! The cost of telemetry: a call through a gateway with the access log, spans of one request of 100 and a scrape each
-//! second, beside one with none of these. Both take turns in one run, and the ratio is made within a round.
+//! The cost of telemetry: a call through a gateway with the access log, with spans of one request of 100, and with both
+//! and a scrape each second, beside one with none of these. All take turns in one run, and each ratio is made within a
+//! round.
 
 use std::time::{Duration, Instant};
 
@@ -14,43 +15,50 @@ use super::way::{Way, calls, question, write_config};
 /// The time between two scrapes: each costs, whatever the load.
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Measures the way of a plain call, and prints the CPU of a call with and without telemetry.
+/// The gateways that are compared; the first one has no telemetry but its metrics.
+const SIDES: [&str; 4] = ["none", "access log", "traces", "all"];
+
+/// Measures the way of a plain call, and prints the CPU of a call with each part of telemetry.
 pub(crate) async fn run(options: &Options) {
     let agent = Process::role("agent", &[]);
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", collector.local_addr().unwrap());
     tokio::spawn(collect(collector));
     let admin = free_port();
-    let on = Options { log: "info".to_owned(), ..options.clone() };
-    let more = format!(
-        "admin: {{ address: \"127.0.0.1:{admin}\" }}\ntracing: {{ endpoint: \"{endpoint}\", ratio: 0.01 }}\n"
-    );
-    let [off_port, on_port] = [(); 2].map(|()| free_port());
+    let logging = Options { log: "info".to_owned(), ..options.clone() };
+    let traces = format!("tracing: {{ endpoint: \"{endpoint}\", ratio: 0.01 }}\n");
+    let all = format!("admin: {{ address: \"127.0.0.1:{admin}\" }}\n{traces}");
     let agents = ["plain", "flowing"];
-    let off_config = write_config(off_port, agent.port, options, ("", &agents));
-    let on_config = write_config(on_port, agent.port, &on, (&more, &agents));
     let sides =
-        [Process::gateway(off_config.path(), off_port), Process::quiet_gateway(on_config.path(), on_port)];
+        [(options, ""), (&logging, ""), (options, &*traces), (&logging, &*all)].map(|(options, more)| {
+            let port = free_port();
+            let config = write_config(port, agent.port, options, (more, &agents));
+            let process = Process::quiet_gateway(config.path(), port);
+            (config, process)
+        });
     tokio::spawn(scrape(admin));
-    let mut ratios = Vec::new();
+    let mut ratios = [(); SIDES.len()].map(|()| Vec::new());
     for round in 0..options.rounds {
-        let mut cpu = [0.0; 2];
+        let mut cpu = [0.0; SIDES.len()];
+        let mut places: Vec<usize> = (0..SIDES.len()).collect();
         // Every other round backwards.
-        for place in if round.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
-            cpu[place] = cost(&sides[place], &agent, round, options).await;
+        if !round.is_multiple_of(2) {
+            places.reverse();
         }
-        println!("round {round}: {:.1} us without, {:.1} us with telemetry", cpu[0], cpu[1]);
-        ratios.push(cpu[1] / cpu[0]);
+        for place in places {
+            cpu[place] = cost(&sides[place].1, &agent, round, options).await;
+        }
+        println!("round {round}: {cpu:.1?} us with {SIDES:?}");
+        for (ratios, cpu_of_side) in ratios.iter_mut().zip(cpu) {
+            ratios.push(cpu_of_side / cpu[0]);
+        }
     }
-    ratios.sort_by(f64::total_cmp);
-    let (least, median, most) = (ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
-    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    println!(
-        "telemetry: {:+.1} % CPU of a call ({:+.1} to {:+.1} %)",
-        percent(median),
-        percent(least),
-        percent(most)
-    );
+    for (side, mut ratios) in SIDES.into_iter().zip(ratios).skip(1) {
+        ratios.sort_by(f64::total_cmp);
+        let [least, median, most] = [ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]]
+            .map(|ratio| (ratio - 1.0) * 100.0);
+        println!("telemetry: {side}: {median:+.1} % CPU of a call ({least:+.1} to {most:+.1} %)");
+    }
 }
 
 /// Returns the CPU of one call at this gateway, in microseconds.

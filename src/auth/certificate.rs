@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
+use data_encoding::HEXLOWER;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DistinguishedName, Error};
@@ -262,7 +263,7 @@ fn subject_text(subject: &X509Name<'_>) -> String {
                 // A value that is no text: its bytes.
                 Err(_) => {
                     text.push('#');
-                    pair.as_slice().iter().for_each(|byte| push_hex(*byte, &mut text));
+                    HEXLOWER.encode_append(pair.as_slice(), &mut text);
                 }
             }
             text
@@ -306,16 +307,12 @@ fn escape_attribute(value: &str, text: &mut String) {
             _ if letter.is_control() => {
                 for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
                     text.push('\\');
-                    push_hex(byte, text);
+                    HEXLOWER.encode_append(&[byte], text);
                 }
             }
             _ => text.push(letter),
         }
     }
-}
-
-fn push_hex(byte: u8, text: &mut String) {
-    text.extend([byte >> 4, byte & 15].into_iter().filter_map(|digit| char::from_digit(digit.into(), 16)));
 }
 
 /// The error of a client certificate that cannot be read.

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
+use data_encoding::HEXLOWER;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
@@ -511,7 +512,7 @@ fn suffixed(wish: &NameRequest<'_>) -> String {
     hash.update(wish.agent);
     hash.update([0]);
     hash.update(wish.skill.unwrap_or_default());
-    let tail: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let tail = HEXLOWER.encode(hash.finalize().get(..8).unwrap_or_default());
     let clean = wish.natural.chars().map(|letter| match letter {
         'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => letter,
         _ => '_',

@@ -24,6 +24,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use data_encoding::HEXLOWER;
 use rand::RngCore;
 use rand::rngs::OsRng;
 use serde_json::json;
@@ -521,7 +522,7 @@ fn make_key(as_json: bool) -> ExitCode {
     let mut random = [0; KEY_BYTES];
     OsRng.fill_bytes(&mut random);
     let key = URL_SAFE_NO_PAD.encode(random);
-    let hex: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = HEXLOWER.encode(&Sha256::digest(key.as_bytes()));
     if as_json {
         print_line(&json!({ "key": key, "hash": format!("sha256:{hex}") }).to_string());
     } else {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::resolve;
@@ -41,9 +42,8 @@ impl ConfigDocument {
         let keyed = |(path, digest): (&String, &[u8; 32])| {
             let mut hasher = Sha256::new();
             [key, path.as_bytes(), &[0], digest].into_iter().for_each(|part| hasher.update(part));
-            let shown =
-                hasher.finalize().iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
-            (path.clone(), shown)
+            let shown = hasher.finalize();
+            (path.clone(), HEXLOWER.encode(shown.get(..SHOWN_BYTES).unwrap_or_default()))
         };
         self.0.iter().map(keyed).collect()
     }

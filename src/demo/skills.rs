@@ -2,12 +2,12 @@
 //! that lists them (A2A 1.0 §4.4), made once; and the message of `SendMessage`, validated, which
 //! selects a skill.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep_until};
@@ -101,12 +101,7 @@ impl DemoCard {
     pub(super) fn new(address: SocketAddr) -> Self {
         let body = Bytes::from(card(&base_url(address)).to_string());
         let digest = Sha256::digest(&body);
-        let mut etag = String::from("\"");
-        for byte in digest.iter().take(8) {
-            // Writing into a String cannot fail.
-            write!(etag, "{byte:02x}").unwrap_or_default();
-        }
-        etag.push('"');
+        let etag = format!("\"{}\"", HEXLOWER.encode(digest.get(..8).unwrap_or_default()));
         Self { body, etag }
     }
 }

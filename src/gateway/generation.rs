@@ -170,7 +170,8 @@ impl ActiveTracing {
 
 /// Returns a listener as the HTTP edge sees it.
 fn listener_edge(lasting: &LastingParts, name: String, proxies: TrustedProxies) -> Arc<ListenerEdge> {
-    Arc::new(ListenerEdge { responses: lasting.metrics.responses(&name), proxies, name })
+    let responses = lasting.metrics.responses(&name);
+    Arc::new(ListenerEdge::new(name, proxies, responses))
 }
 
 /// The parts that several services of a generation share.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
@@ -210,7 +211,7 @@ impl Reloader {
         let used = self.gateway.current();
         ConfigDigests {
             generation: used.generation,
-            key: key.iter().map(|byte| format!("{byte:02x}")).collect(),
+            key: HEXLOWER.encode(key),
             digests,
             awaits_restart: keep_bound(&used.configuration, &mut configured),
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Display;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {
 pub(crate) struct ListenerEdge {
     /// Its name: the configured address.
     pub(crate) name: String,
+    /// True if every connection has the configured address: it names one port of one address.
+    is_exact: bool,
     /// The proxies before it.
     pub(crate) proxies: TrustedProxies,
     /// Its responses by status.
@@ -45,6 +47,20 @@ pub(crate) struct ListenerEdge {
 }
 
 impl ListenerEdge {
+    /// Creates the edge of the listener with this configured address.
+    pub(crate) fn new(name: String, proxies: TrustedProxies, responses: ResponseMetrics) -> Self {
+        let is_specific = |address: SocketAddr| address.port() != 0 && !address.ip().is_unspecified();
+        Self { is_exact: name.parse().is_ok_and(is_specific), name, proxies, responses }
+    }
+
+    /// Returns the address that a connection was made to, as far as it is known.
+    fn address(&self, http: &Session) -> Cow<'_, str> {
+        match http.server_addr().filter(|_| !self.is_exact) {
+            Some(address) => Cow::Owned(address.to_string()),
+            None => Cow::Borrowed(&self.name),
+        }
+    }
+
     /// Returns the scope of a request with this head, from this peer.
     pub(crate) fn scope(
         &self,
@@ -71,9 +87,9 @@ impl ListenerEdge {
 pub(crate) type LoggedDigest = String;
 
 /// Facts of the transport about one request and its response.
-pub(crate) struct ExchangeFacts {
+pub(crate) struct ExchangeFacts<'a> {
     /// Name of the listener.
-    pub(crate) listener: String,
+    pub(crate) listener: Cow<'a, str>,
     /// Status of the response; 0 without a response.
     pub(crate) status: u16,
     /// Bytes of the request body.
@@ -222,7 +238,7 @@ impl AccessRecord {
         let status = http.response_written().map_or(0, |response| response.status.as_u16());
         edge.responses.count(status);
         self.finish_with(http.req_header(), no_agent, || ExchangeFacts {
-            listener: http.server_addr().map_or_else(|| edge.name.clone(), ToString::to_string),
+            listener: edge.address(http),
             status,
             bytes_in: http.body_bytes_read() as u64,
             bytes_out: http.body_bytes_sent() as u64,
@@ -230,11 +246,11 @@ impl AccessRecord {
     }
 
     /// Counts and logs the request with this head, over any transport.
-    pub(crate) fn finish_with(
+    pub(crate) fn finish_with<'a>(
         &self,
         head: &Parts,
         no_agent: &AgentMetrics,
-        facts: impl Fn() -> ExchangeFacts,
+        facts: impl Fn() -> ExchangeFacts<'a>,
     ) {
         self.scope.end(|| self.span_facts(head, &facts()));
         let took = self.begun.elapsed();
@@ -275,14 +291,14 @@ impl AccessRecord {
 
     /// Returns name and attributes of the span, by the semantic conventions of OpenTelemetry for
     /// HTTP and MCP where they have one.
-    fn span_facts(&self, head: &Parts, facts: &ExchangeFacts) -> RequestFacts {
+    fn span_facts(&self, head: &Parts, facts: &ExchangeFacts<'_>) -> RequestFacts {
         let path = Sanitized(loggable_path(head.uri.path())).to_string();
         let verb = Sanitized(head.method.as_str()).to_string();
         let mut attributes = vec![
             KeyValue::new("http.request.method", verb.clone()),
             KeyValue::new("url.path", path),
             KeyValue::new("mcp_a2a_gateway.request.id", self.scope.id().to_owned()),
-            KeyValue::new("mcp_a2a_gateway.listener", facts.listener.clone()),
+            KeyValue::new("mcp_a2a_gateway.listener", facts.listener.to_string()),
             KeyValue::new("mcp_a2a_gateway.outcome", self.outcome.label()),
         ];
         let mut add = |name: &'static str, value: Option<opentelemetry::Value>| {

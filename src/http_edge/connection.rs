@@ -410,9 +410,9 @@ impl LocalConnection {
     }
 
     /// Returns the facts for the access log.
-    pub(crate) fn facts(&self) -> ExchangeFacts {
+    pub(crate) fn facts(&self) -> ExchangeFacts<'_> {
         ExchangeFacts {
-            listener: self.peer.listener().to_owned(),
+            listener: self.peer.listener().into(),
             status: self.status,
             bytes_in: self.bytes_in as u64,
             bytes_out: self.bytes_out as u64,

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH, RETRY_AFTER,
     TRANSFER_ENCODING, WWW_AUTHENTICATE,
@@ -132,8 +133,8 @@ pub(crate) async fn cacheable_json(
     body: Vec<u8>,
     headers: Headers,
 ) -> Result<(), ClientGone> {
-    let digest: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let tag = format!("\"{digest}\"");
+    let digest = Sha256::digest(&body);
+    let tag = format!("\"{}\"", HEXLOWER.encode(digest.get(..16).unwrap_or_default()));
     let request = http.head();
     let is_kept = request.headers.get_all(IF_NONE_MATCH).iter().any(|value| names(value, &tag));
     let is_head = is_kept || request.method == Method::HEAD;

@@ -23,6 +23,7 @@ use aes_siv::KeyInit as _;
 use aes_siv::siv::Aes256Siv;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256, Sha512};
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, TaskHandle, TaskRef};
@@ -146,7 +147,7 @@ impl Sealer {
     pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> String {
         let digest = self.digest.clone().chain_update([purpose.byte()]).chain_update(owner);
         let digest = digest.chain_update([0]).chain_update(id).finalize();
-        digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(digest.get(..DIGEST_BYTES).unwrap_or_default())
     }
 
     /// Returns the payload of a token that was sealed in either form for this purpose and caller.

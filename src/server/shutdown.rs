@@ -83,7 +83,10 @@ impl ShutdownSignalWatch for DrainSignal {
                 self.upgrade.accept_successor(&self.gateway).await
             };
             tokio::select! {
-                _ = ending.interrupt.recv() => return ShutdownSignal::FastShutdown,
+                _ = ending.interrupt.recv() => {
+                    self.gateway.flush_traces().await;
+                    return ShutdownSignal::FastShutdown;
+                }
                 _ = ending.terminate.recv() => return self.end(ending).await,
                 offered = offer => match offered {
                     Ok(serves) => {

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use crate::config::Secret;
+use data_encoding::HEXLOWER;
 
 /// The file of the store.
 pub(super) const STORE_FILE: &str = "tasks.redb";
@@ -195,7 +196,7 @@ fn create_key(dir: &Path, file: &Path) -> io::Result<()> {
 }
 
 fn write(draft: &Path) -> io::Result<()> {
-    let key: String = rand::random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = HEXLOWER.encode(&rand::random::<[u8; 32]>());
     let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
     out.write_all(key.as_bytes())?;
     out.write_all(b"\n")?;

@@ -106,6 +106,9 @@ pub(crate) struct Sanitized<'a>(pub(crate) &'a str);
 
 impl Display for Sanitized<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= MAX_LOGGED_CHARS && self.0.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return f.write_str(self.0);
+        }
         let mut characters = self.0.chars();
         for character in characters.by_ref().take(MAX_LOGGED_CHARS) {
             if is_hidden(character) {

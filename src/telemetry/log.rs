@@ -21,10 +21,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
+use super::line_format::LineFormat;
 use crate::sync::{lock, recover};
 
 /// The longest wait for the log's reader when the process ends.
@@ -275,11 +277,18 @@ where
         LogFormat::Json => EscapeStyle::Json,
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(VisibleLines { make: writer, escape });
-    let subscriber: Box<dyn Subscriber + Send + Sync> = match settings.format {
-        LogFormat::Text => Box::new(base.with(lines.with_ansi(ansi))),
-        LogFormat::Json => Box::new(
-            base.with(lines.json().flatten_event(true).with_current_span(false).with_span_list(false)),
-        ),
+    let form = settings.format;
+    let subscriber: Box<dyn Subscriber + Send + Sync> = match form {
+        LogFormat::Text => {
+            let standard = tracing_subscriber::fmt::format();
+            Box::new(base.with(lines.event_format(LineFormat { standard, form }).with_ansi(ansi)))
+        }
+        LogFormat::Json => {
+            let standard = tracing_subscriber::fmt::format().json().flatten_event(true);
+            let standard = standard.with_current_span(false).with_span_list(false);
+            let lines = lines.fmt_fields(JsonFields::new());
+            Box::new(base.with(lines.event_format(LineFormat { standard, form })))
+        }
     };
     Ok((subscriber, LogFilter { levels: handle, text: Mutex::new(filter) }))
 }
@@ -341,6 +350,13 @@ impl Visit for FieldVisitor {
 /// The maximum size of the waiting lines, in bytes. The writing thread may hold as much again.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
+/// The shortest time between two writes: waking the thread for each line costs more than the line.
+/// A line after a pause is written at once.
+const WRITE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The size of the waiting lines at which they are written before the interval is over.
+const EARLY_WRITE_BYTES: usize = MAX_WAITING_BYTES / 4;
+
 /// Lines that were dropped, by all buffers of the process.
 static DROPPED_LINES: LazyLock<Option<IntCounter>> = LazyLock::new(|| {
     let name = "mcp_a2a_gateway_log_lines_dropped_total";
@@ -365,8 +381,8 @@ struct LogBuffer {
 #[derive(Default)]
 struct LogBufferShared {
     state: Mutex<LogBufferState>,
-    /// Notified when a line is added.
-    added: Condvar,
+    /// Notified when lines are to be written.
+    due: Condvar,
     /// Notified when all that was taken is written.
     written: Condvar,
 }
@@ -374,6 +390,10 @@ struct LogBufferShared {
 #[derive(Default)]
 struct LogBufferState {
     waiting: Vec<u8>,
+    /// True if the thread waits for the next line, and not for the end of an interval.
+    is_idle: bool,
+    /// True if the lines are to be written before the interval is over.
+    is_flushed: bool,
     /// True if the thread has taken lines and not written them yet.
     is_writing: bool,
     /// Lines dropped since the last report of dropped lines.
@@ -395,8 +415,11 @@ impl LogBuffer {
 
     /// Waits until all lines are written, but no longer than `timeout`.
     pub(super) fn flush(&self, timeout: Duration) {
+        let mut state = lock(&self.shared.state);
+        state.is_flushed = true;
+        self.shared.due.notify_one();
         let is_behind = |state: &mut LogBufferState| state.is_writing || !state.waiting.is_empty();
-        drop(self.shared.written.wait_timeout_while(lock(&self.shared.state), timeout, is_behind));
+        drop(self.shared.written.wait_timeout_while(state, timeout, is_behind));
     }
 }
 
@@ -408,9 +431,14 @@ impl LogBufferShared {
             state.count_dropped(1);
             return;
         }
+        let before = state.waiting.len();
         state.waiting.extend_from_slice(line);
+        let fills = before < EARLY_WRITE_BYTES && state.waiting.len() >= EARLY_WRITE_BYTES;
+        let is_due = std::mem::take(&mut state.is_idle) || fills;
         drop(state);
-        self.added.notify_one();
+        if is_due {
+            self.due.notify_one();
+        }
     }
 
     fn write_to(&self, mut output: impl Write) {
@@ -429,17 +457,21 @@ impl LogBufferShared {
                 let lost = lines.iter().filter(|byte| **byte == b'\n').count();
                 state.count_dropped(u64::try_from(lost).unwrap_or(u64::MAX));
             }
-            drop(state);
             self.written.notify_all();
+            let keeps_waiting =
+                |state: &mut LogBufferState| !state.is_flushed && state.waiting.len() < EARLY_WRITE_BYTES;
+            drop(self.due.wait_timeout_while(state, WRITE_INTERVAL, keeps_waiting));
         }
     }
 
     /// Waits for lines and takes all of them. Returns how many were dropped and must be reported:
     /// none while writing fails, because the report itself would fail and be reported without end.
     fn take(&self, lines: &mut Vec<u8>, reports: bool) -> u64 {
-        let state = lock(&self.state);
-        let state = self.added.wait_while(state, |state| state.waiting.is_empty());
-        let mut state = recover(state);
+        let mut state = lock(&self.state);
+        state.is_idle = true;
+        let mut state = recover(self.due.wait_while(state, |state| state.waiting.is_empty()));
+        state.is_idle = false;
+        state.is_flushed = false;
         std::mem::swap(&mut state.waiting, lines);
         state.is_writing = true;
         if reports { std::mem::take(&mut state.dropped) } else { 0 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId,
@@ -95,9 +96,9 @@ impl TraceContext {
     pub(crate) fn parent(&self) -> String {
         let mut text = String::with_capacity(55);
         text.push_str("00-");
-        push_hex(&mut text, &self.trace);
+        HEXLOWER.encode_append(&self.trace, &mut text);
         text.push('-');
-        push_hex(&mut text, &self.span);
+        HEXLOWER.encode_append(&self.span, &mut text);
         text.push_str(if self.is_sampled { "-01" } else { "-00" });
         text
     }
@@ -129,17 +130,8 @@ impl TraceContext {
 /// Shows the id of the trace.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.trace.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            text.extend(DIGITS.get(usize::from(digit)));
-        }
+        let mut digits = [0; 32];
+        f.write_str(HEXLOWER.encode_mut_str(&self.trace, &mut digits))
     }
 }
 
@@ -289,9 +281,9 @@ pub(crate) fn new_request_id() -> String {
     static PROCESS: LazyLock<u64> = LazyLock::new(rand::random);
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut text = String::with_capacity(28);
-    push_hex(&mut text, &PROCESS.to_be_bytes());
+    HEXLOWER.encode_append(&PROCESS.to_be_bytes(), &mut text);
     let number = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    push_hex(&mut text, number.get(3..).unwrap_or_default());
+    HEXLOWER.encode_append(number.get(3..).unwrap_or_default(), &mut text);
     text
 }
 

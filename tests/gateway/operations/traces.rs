@@ -99,10 +99,13 @@ async fn trace_of_call_is_exported() {
 /// Spans that have ended are at the collector when the process has.
 #[tokio::test]
 async fn trace_is_exported_at_shutdown() {
-    let (collector, mut scene) = traced("").await;
-    scene.call_with(json!({ "text": "x" }), json!({ "traceparent": PARENT })).await.result().await;
-    assert_eq!(scene.gateway.terminate().await, Some(0));
-    assert!(spans(&collector.log().hits("/v1/traces")).len() >= 2);
+    for signal in ["TERM", "INT"] {
+        let (collector, mut scene) = traced("").await;
+        scene.call_with(json!({ "text": "x" }), json!({ "traceparent": PARENT })).await.result().await;
+        scene.gateway.signal(signal);
+        assert_eq!(scene.gateway.ended().await, Some(0), "{signal}");
+        assert!(spans(&collector.log().hits("/v1/traces")).len() >= 2, "{signal}");
+    }
 }
 
 /// A collector that is down costs spans, one line of the log, and no call.
