@@ -242,6 +242,16 @@ impl ExchangeIds<'_> {
         (agent == self.agent).then_some(id)
     }
 
+    /// Returns the id of the agent that was sealed last.
+    pub(super) fn last_sealed(&self, kind: IdKind) -> Option<&str> {
+        let last = match kind {
+            IdKind::Task => &self.task,
+            IdKind::Context => &self.context,
+            IdKind::Reference => return None,
+        };
+        last.as_ref().map(|last| last.id.as_str())
+    }
+
     fn handle(&self, kind: IdKind, id: &str) -> String {
         let (agent, caller) = (self.agent.to_owned(), self.caller.name());
         match kind {

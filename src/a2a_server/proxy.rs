@@ -24,7 +24,7 @@ use super::response::ResponseRewriter;
 use super::stream_body::{self, BodyRewriter as _, ForwardContext, unless_client_gone};
 use super::translate::RequestIds;
 use super::{A2aServer, AgentScope, EXTENSIONS, write};
-use crate::a2a::translate::Operation;
+use crate::a2a::translate::{IdKind, Operation};
 use crate::a2a::{Binding, Dialect};
 use crate::access::Requester;
 use crate::agents::{ForwardRequest, ForwardedResponse, ResolvedAgent, forward, look};
@@ -144,7 +144,7 @@ impl A2aServer {
         let client = call.names_tasks().then(|| self.ids.client_ids(record.caller.name(), scope.name()));
         let OutgoingRequest { written, task, translation, is_bare, list } =
             call.build(RequestIds { sealed: sealed.as_mut(), client }, webhooks.as_mut())?;
-        self.record_task(record, scope, task.as_deref());
+        self.record_id(record, scope, IdKind::Task, task.as_deref());
         let urls = call.webhook_urls()?;
         if !urls.is_empty() {
             let mut checked = Box::pin(self.webhooks.check_urls(scope.name(), urls));
@@ -190,6 +190,10 @@ impl A2aServer {
             }
         };
         record.agent_took = Some(since.elapsed());
+        if let Some(ids) = &pipeline.rewriter.ids {
+            self.record_id(record, scope, IdKind::Task, ids.last_sealed(IdKind::Task));
+            self.record_id(record, scope, IdKind::Context, ids.last_sealed(IdKind::Context));
+        }
         if let Some(failure) = sent? {
             self.record_error(record, &A2aError::Agent(failure));
         }
@@ -286,11 +290,15 @@ impl A2aServer {
         respond_whole(http, FullResponse { status, headers, body }, pipeline).await.map(|()| None)
     }
 
-    /// Records a digest of the task of a request, for the access log.
-    fn record_task(&self, record: &mut AccessRecord, scope: &AgentScope<'_>, task: Option<&str>) {
-        if let Some(task) = task.filter(|_| record.needs_digests()) {
-            record.task = Some(self.ids.sealer().digest(TokenPurpose::Task, scope.name(), task.as_bytes()));
-        }
+    /// Records a digest of the task or the context of a request, for the access log. The first one
+    /// counts.
+    fn record_id(&self, record: &mut AccessRecord, scope: &AgentScope<'_>, kind: IdKind, id: Option<&str>) {
+        let Some(id) = id.filter(|_| record.needs_digests()) else { return };
+        let (place, purpose) = match kind {
+            IdKind::Context => (&mut record.context, TokenPurpose::Context),
+            IdKind::Task | IdKind::Reference => (&mut record.task, TokenPurpose::Task),
+        };
+        place.get_or_insert_with(|| self.ids.sealer().digest(purpose, scope.name(), id.as_bytes()));
     }
 
     /// Returns the sealed ids of the caller at the agent.

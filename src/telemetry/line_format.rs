@@ -6,11 +6,11 @@
 
 use std::fmt::{self, Write as _};
 
+use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
-use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::log::LogFormat;
@@ -42,13 +42,13 @@ where
         let level = event.metadata().level().as_str();
         let mut fields = match self.form {
             LogFormat::Text => {
-                SystemTime.format_time(&mut line)?;
+                write_time(&mut line)?;
                 write!(line, " {level:>5} {target}:")?;
                 FieldWriter { line, form: self.form, result: Ok(()) }
             }
             LogFormat::Json => {
                 line.write_str("{\"timestamp\":\"")?;
-                SystemTime.format_time(&mut line)?;
+                write_time(&mut line)?;
                 line.write_str("\",\"level\":\"")?;
                 line.write_str(level)?;
                 line.write_str("\"")?;
@@ -67,6 +67,25 @@ where
             }
         }
     }
+}
+
+/// Writes the time in UTC, with microseconds (RFC 3339).
+fn write_time(line: &mut Writer<'_>) -> fmt::Result {
+    let now = OffsetDateTime::now_utc();
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    let year = now.year().unsigned_abs();
+    let [month, day, hour, minute, second] =
+        [u8::from(now.month()), now.day(), now.hour(), now.minute(), now.second()].map(u32::from);
+    let numbers = [(3, year), (6, month), (9, day), (12, hour), (15, minute), (18, second)];
+    for (last, mut number) in numbers.into_iter().chain([(25, now.microsecond())]) {
+        let (places, _) = text.split_at_mut(last + 1);
+        // From the last digit to the separator before the first one.
+        for place in places.iter_mut().rev().take_while(|place| place.is_ascii_digit()) {
+            *place = b'0' + u8::try_from(number % 10).unwrap_or_default();
+            number /= 10;
+        }
+    }
+    line.write_str(str::from_utf8(&text).unwrap_or_default())
 }
 
 /// Writes the fields of an event one after the other.
@@ -127,6 +146,16 @@ impl Visit for FieldWriter<'_> {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
+        let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') & !matches!(byte, b'"' | b'\\');
+        if value.as_bytes().iter().all(is_plain) {
+            // The same in both forms, and most values are such.
+            let quoted = |line: &mut Writer<'_>| {
+                line.write_str("\"")?;
+                line.write_str(value)?;
+                line.write_str("\"")
+            };
+            return self.field(field, quoted, quoted);
+        }
         self.field(field, |line| write!(line, "{value:?}"), |line| write_json(line, format_args!("{value}")));
     }
 
@@ -204,12 +233,14 @@ mod tests {
         let [access, audit, other] = [0, 1, 2].map(|line| {
             let mut line: Value = serde_json::from_str(lines.lines().nth(line).unwrap()).unwrap();
             let line = line.as_object_mut().unwrap();
-            assert!(line.remove("timestamp").unwrap().as_str().unwrap().ends_with('Z'));
-            (line.remove("target").unwrap(), line.clone())
+            (line.remove("target").unwrap(), line.remove("timestamp").unwrap(), line.clone())
         });
+        let times = [&access.1, &audit.1, &other.1].map(|time| time.as_str().unwrap());
+        assert!(times.is_sorted() && times.iter().all(|time| time.len() == 27), "{times:?}");
+        assert!(times[2][..16] <= times[0][..16] || times[2].get(17..19) == Some("00"), "{times:?}");
         assert_eq!((&access.0, &audit.0, &other.0), (&"access".into(), &"audit".into(), &"other".into()));
-        assert_eq!(access.1, other.1);
-        assert_eq!(audit.1, other.1);
+        assert_eq!(access.2, other.2);
+        assert_eq!(audit.2, other.2);
         let keys = |line: usize| {
             let line = lines.lines().nth(line).unwrap();
             ["timestamp", "level", "caller", "is_last", "target"].map(|key| line.find(&format!("\"{key}\":")))

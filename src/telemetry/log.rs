@@ -587,8 +587,9 @@ impl<W: Write> Write for VisibleLine<W> {
             Some((b'\n', line)) => (line, true),
             _ => (bytes, false),
         };
-        // Almost every line is of printable ASCII, and written as it is.
-        if line.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+        // Almost every line is of printable ASCII, and written as it is. Without an early end, which
+        // would compare byte by byte.
+        if line.iter().fold(true, |is_plain, byte| is_plain & matches!(byte, b' '..=b'~')) {
             self.inner.write_all(bytes)?;
             return Ok(bytes.len());
         }

@@ -12,6 +12,7 @@ use tokio_rustls::TlsConnector;
 
 use super::seen::{access, line_of, shows};
 use crate::auth::rules::{auth, key_of};
+use crate::kit::a2a_scene::{Stage, call, saying};
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL};
 use crate::support::certs::client_config;
 use crate::support::payload::v1;
@@ -132,6 +133,26 @@ async fn access_line_has_ids_and_no_handle() {
     let audit = audits.filter(|line| line["target"] == "audit").find(|line| line["tool"] == TOOL).unwrap();
     assert_eq!((&audit["request"], &audit["trace"]), (&json!(id), &json!(TRACE)), "{audit}");
     assert_eq!(audit["client"], "127.0.0.1", "{audit}");
+}
+
+/// A call and a stream through the A2A endpoint have the digests of one task.
+#[tokio::test]
+async fn a2a_access_line_has_digests() {
+    let settings = format!("{JSON_LOG}{}rules: [{{ callers: \"*\", agents: \"*\" }}]\n", auth(&["ann"]));
+    let stage = Stage::with(Card::v1().skill("sing"), &settings, "").await;
+    stage.agent.on_send(|_| Reply::result(v1::task(RAW_TASK, RAW_CONTEXT, "completed")));
+    stage.agent.on_stream(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
+    for method in ["SendMessage", "SendStreamingMessage"] {
+        call(&stage.by("ann"), method, saying("x")).await.text().await;
+    }
+    let called = line_of(&stage.gateway, "SendMessage").await;
+    let streamed = line_of(&stage.gateway, "SendStreamingMessage").await;
+    for member in ["task", "context"] {
+        assert_eq!(called[member].as_str().unwrap().len(), 16, "{member}: {called}");
+        assert_eq!(called[member], streamed[member]);
+    }
+    let output = stage.gateway.output();
+    assert!(!output.contains(RAW_TASK) && !output.contains(RAW_CONTEXT), "{output}");
 }
 
 #[tokio::test]
