@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use mcp_a2a_gateway::a2a::{
-    AgentCard, Artifact, Artifacts, Dialect, Message, OperationRequest, Part, PartBody, ProbeRequest, Role,
-    StreamResponse, TextChange, clean, depth_within,
+    AgentCard, AgentInterface, Artifact, Artifacts, Binding, Dialect, InterfacePin, Message,
+    OperationRequest, Part, PartBody, ProbeRequest, Role, StreamResponse, TextChange, clean, depth_within,
 };
 use mcp_a2a_gateway::sse::{self, Decoder};
 use proptest::prelude::*;
@@ -108,6 +110,18 @@ fn there_and_back(dialect: Dialect, message: &Message) -> Message {
     }
 }
 
+/// The same for an agent of 0.3 that is called by HTTP+JSON.
+fn there_and_back_over_rest(message: &Message) -> Message {
+    let (url, dialect, binding) = ("http://h/".to_owned(), Dialect::V0_3, Binding::HttpJson);
+    let agent = AgentInterface { url, dialect, binding, tenant: None, version: None };
+    let sent = agent.send(message, &[], false).unwrap();
+    let body: Value = serde_json::from_slice(&sent.body).unwrap();
+    match agent.event(json!({ "message": body["message"] }).to_string().as_bytes()).unwrap() {
+        StreamResponse::Message(message) => message,
+        other => panic!("not a message: {other:?}"),
+    }
+}
+
 fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
 }
@@ -115,6 +129,10 @@ fn raw(value: &Value) -> Box<RawValue> {
 proptest! {
     #[test]
     fn bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let (url, dialect, binding) = ("http://h/".to_owned(), Dialect::V0_3, Binding::HttpJson);
+        let over_rest = AgentInterface { url, dialect, binding, tenant: None, version: None };
+        prop_assert!(over_rest.event(&bytes).is_err());
+        over_rest.refusal(404, &bytes);
         for dialect in DIALECTS {
             prop_assert!(dialect.event(&bytes).is_err());
             prop_assert!(dialect.task(&bytes).is_err());
@@ -139,7 +157,7 @@ proptest! {
                 prop_assert!(dialect.task(text.as_bytes()).is_err() || text.contains("status"));
             }
             if let Ok(card) = AgentCard::parse(text.as_bytes()) {
-                prop_assert!(card.interface(None).is_err() || text.contains("http"));
+                prop_assert!(card.interface(InterfacePin::default()).is_err() || text.contains("http"));
             }
         }
     }
@@ -182,6 +200,38 @@ proptest! {
                 prop_assert_eq!(part.metadata.as_ref().map(|raw| raw.get()), parts[0].metadata.as_ref().map(|raw| raw.get()));
             }
         }
+    }
+
+    #[test]
+    fn bindings_of_0_3_carry_equal_content(
+        text in any::<String>(),
+        value in any_json(),
+        bytes in prop::collection::vec(any::<u8>(), 1..40),
+        filename in prop::option::of("[^\0]{1,12}"),
+        metadata in prop::option::of(prop::collection::btree_map("[a-z]{1,6}", any::<i32>(), 1..4)),
+        ids in prop::collection::vec(prop::option::of("[^\0]{1,6}"), 3..=3),
+    ) {
+        let with = |body| Part {
+            body,
+            filename: filename.clone(),
+            media_type: None,
+            metadata: metadata.as_ref().map(|members| raw(&json!(members))),
+        };
+        let sent = Message {
+            message_id: ids[0].clone(),
+            task_id: ids[1].clone(),
+            context_id: ids[2].clone(),
+            extensions: vec!["urn:x".to_owned()],
+            metadata: metadata.as_ref().map(|members| raw(&json!(members))),
+            ..message(vec![
+                with(PartBody::Text(text)),
+                with(PartBody::Data(raw(&value))),
+                with(PartBody::Raw(STANDARD.encode(bytes))),
+                with(PartBody::Url("https://example.test/".to_owned())),
+            ])
+        };
+        let by_json_rpc = there_and_back(Dialect::V0_3, &sent);
+        prop_assert_eq!(format!("{:?}", there_and_back_over_rest(&sent)), format!("{by_json_rpc:?}"));
     }
 
     #[test]

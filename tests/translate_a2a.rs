@@ -12,8 +12,8 @@ use std::path::Path;
 use std::{env, fs};
 
 use mcp_a2a_gateway::a2a::{
-    AgentCard, AgentError, AgentInterface, Artifact, Binding, Dialect, Message, OperationRequest, Part,
-    PartBody, SecurityRequirement, StreamResponse, Task, TaskStatus,
+    AgentCard, AgentError, AgentInterface, Artifact, Binding, Dialect, InterfacePin, Message,
+    OperationRequest, Part, PartBody, SecurityRequirement, StreamResponse, Task, TaskStatus,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -64,7 +64,9 @@ fn translate(what: &str, given: &str) -> String {
         "v0_1-event" => event(Dialect::V0_1.event(given.as_bytes())),
         "slash-event" => event(Dialect::V0_3.event(given.as_bytes())),
         "v1-event" => event(Dialect::V1.event(given.as_bytes())),
-        "rest-event" => event(over_rest().event(given.as_bytes())),
+        "rest-event" => event(over_rest(Dialect::V1).event(given.as_bytes())),
+        "rest_0_3-event" => event(over_rest(Dialect::V0_3).event(given.as_bytes())),
+        "rest_0_3-send" => send_over_rest(given),
         "v0_1-task" => task(Dialect::V0_1.task(given.as_bytes())),
         "slash-task" => task(Dialect::V0_3.task(given.as_bytes())),
         "v1-task" => task(Dialect::V1.task(given.as_bytes())),
@@ -73,9 +75,9 @@ fn translate(what: &str, given: &str) -> String {
 }
 
 /// An agent that is called by HTTP+JSON.
-fn over_rest() -> AgentInterface {
+fn over_rest(dialect: Dialect) -> AgentInterface {
     let url = "http://agent.example/".to_owned();
-    AgentInterface { url, dialect: Dialect::V1, binding: Binding::HttpJson, tenant: None, version: None }
+    AgentInterface { url, dialect, binding: Binding::HttpJson, tenant: None, version: None }
 }
 
 /// The request, with the message as A2A 1.0 writes it.
@@ -92,12 +94,26 @@ struct Ask<'a> {
     message: &'a RawValue,
 }
 
+impl Ask<'_> {
+    fn message(&self) -> Message {
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"message":{}}}}}"#, self.message);
+        match Dialect::V1.event(answer.as_bytes()) {
+            Ok(StreamResponse::Message(message)) => message,
+            other => panic!("no message: {other:?}"),
+        }
+    }
+}
+
+/// The request to an agent of 0.3 by HTTP+JSON.
+fn send_over_rest(given: &str) -> String {
+    let ask: Ask<'_> = serde_json::from_str(given).unwrap();
+    let sent = over_rest(Dialect::V0_3).send(&ask.message(), &ask.modes, ask.streaming).unwrap();
+    format!("{} {}\n{}", sent.verb, sent.route, String::from_utf8(sent.body.to_vec()).unwrap())
+}
+
 fn send(dialect: Dialect, given: &str) -> String {
     let ask: Ask<'_> = serde_json::from_str(given).unwrap();
-    let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"message":{}}}}}"#, ask.message);
-    let Ok(StreamResponse::Message(message)) = Dialect::V1.event(answer.as_bytes()) else {
-        panic!("no message: {given}")
-    };
+    let message = ask.message();
     let asked = OperationRequest {
         message: &message,
         accepted_output_modes: &ask.modes,
@@ -253,6 +269,11 @@ impl Page {
     }
 }
 
+/// An operator who requires a binding.
+fn by(binding: Binding) -> InterfacePin {
+    InterfacePin { binding: Some(binding), ..InterfacePin::default() }
+}
+
 fn card(given: &str) -> String {
     let mut out = Page::default();
     match AgentCard::parse(given.as_bytes()) {
@@ -261,10 +282,12 @@ fn card(given: &str) -> String {
             assert_eq!(card.raw.get(), given.trim(), "the card is kept as it came");
             out.card(&card);
             for (how, pin) in [
-                ("auto", None),
-                ("pinned 0.1", Some(Dialect::V0_1)),
-                ("pinned 0.3", Some(Dialect::V0_3)),
-                ("pinned 1.0", Some(Dialect::V1)),
+                ("auto", InterfacePin::default()),
+                ("pinned 0.1", Some(Dialect::V0_1).into()),
+                ("pinned 0.3", Some(Dialect::V0_3).into()),
+                ("pinned 1.0", Some(Dialect::V1).into()),
+                ("JSON-RPC", by(Binding::JsonRpc)),
+                ("HTTP+JSON", by(Binding::HttpJson)),
             ] {
                 match card.interface(pin) {
                     Ok(found) => out.line(1, &format!("{how}: {found:?}")),

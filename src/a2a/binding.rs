@@ -1,8 +1,9 @@
 //! Requests to the interface of an agent, in its dialect and its binding: JSON-RPC, or HTTP+JSON with
 //! an HTTP route for each operation.
 //!
-//! The content is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its response is
-//! the `result`. The routes are in `route`; `card` chooses the binding of an agent.
+//! In 1.0 the content is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its response is
+//! the `result`. In 0.3 it has a form of its own (see `proto_json`). The routes are in `route`; `card`
+//! chooses the binding of an agent.
 
 use bytes::Bytes;
 use http::Method;
@@ -14,9 +15,13 @@ use super::encode::to_json;
 use super::error::AgentError;
 use super::model::{Message, StreamResponse, Task};
 use super::operation::Operation;
+use super::proto_json;
 use super::push::{PushNotificationConfig, PushOut, RegisteredOut};
 use super::request::{OperationRequest, SendMessageParams};
-use super::route::{Binding, PathSegmentError, segment};
+use super::route::{Binding, HttpRoute, PathSegmentError, segment};
+
+/// The path before every route of HTTP+JSON in 0.3.
+const PREFIX_OF_0_3: &str = "/v1";
 
 /// The body of a request without params.
 const EMPTY_OBJECT: &[u8] = b"{}";
@@ -63,7 +68,12 @@ impl AgentInterface {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.send(&ask, streaming).into()),
             Binding::HttpJson => {
-                let body = to_json(&SendMessageParams::new(&OperationRequest { tenant: None, ..ask }), 512);
+                let body = match self.dialect {
+                    Dialect::V0_1 | Dialect::V0_3 => proto_json::send(message, accepted_output_modes),
+                    Dialect::V1 => {
+                        to_json(&SendMessageParams::new(&OperationRequest { tenant: None, ..ask }), 512)
+                    }
+                };
                 let operation = if streaming { Operation::Stream } else { Operation::Send };
                 self.http_request(operation, |_| Err(PathSegmentError), body)
             }
@@ -106,7 +116,11 @@ impl AgentInterface {
                 let body = self.dialect.subscribe(task_id, self.tenant.as_deref());
                 Ok(body.into_iter().map(BoundRequest::from).collect())
             }
-            Binding::HttpJson => self.http_subscribe(task_id),
+            Binding::HttpJson => match self.dialect {
+                // As by JSON-RPC: see `Dialect::subscribe`.
+                Dialect::V0_1 | Dialect::V0_3 => Ok(Vec::new()),
+                Dialect::V1 => self.http_subscribe(task_id),
+            },
         }
     }
 
@@ -123,8 +137,13 @@ impl AgentInterface {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into()),
             Binding::HttpJson => {
-                let push = PushOut::of_gateway(webhook, Dialect::V1);
-                let body = to_json(&RegisteredOut::new(Some(task_id), push, None, Dialect::V1), 256);
+                let body = match self.dialect {
+                    Dialect::V0_1 | Dialect::V0_3 => proto_json::set_push(task_id, webhook),
+                    Dialect::V1 => {
+                        let push = PushOut::of_gateway(webhook, Dialect::V1);
+                        to_json(&RegisteredOut::new(Some(task_id), push, None, Dialect::V1), 256)
+                    }
+                };
                 self.task_request(Operation::SetPush, task_id, &body)
             }
         }
@@ -139,7 +158,10 @@ impl AgentInterface {
     pub fn event(&self, json: &[u8]) -> Result<StreamResponse, AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.event(json),
-            Binding::HttpJson => decode::plain(json, self.dialect)?.event(),
+            Binding::HttpJson => match self.dialect {
+                Dialect::V0_1 | Dialect::V0_3 => proto_json::event(json),
+                Dialect::V1 => decode::plain(json, Dialect::V1)?.event(),
+            },
         }
     }
 
@@ -169,7 +191,10 @@ impl AgentInterface {
     pub fn refusal(&self, status: u16, json: &[u8]) -> Option<AgentError> {
         match self.binding {
             Binding::JsonRpc => None,
-            Binding::HttpJson => decode::refusal(json, status),
+            Binding::HttpJson => match self.dialect {
+                Dialect::V0_1 | Dialect::V0_3 => proto_json::refusal(json, status),
+                Dialect::V1 => decode::refusal(json, status),
+            },
         }
     }
 
@@ -181,8 +206,14 @@ impl AgentInterface {
         param: impl Fn(&str) -> Result<&'a str, E>,
         body: Vec<u8>,
     ) -> Result<BoundRequest, E> {
-        let route = operation.route();
         let mut path = String::with_capacity(64);
+        let route = match (self.dialect, operation) {
+            (Dialect::V0_1 | Dialect::V0_3, Operation::ExtendedCard) => HttpRoute::CARD_OF_0_3,
+            _ => operation.route(),
+        };
+        if self.dialect != Dialect::V1 {
+            path.push_str(PREFIX_OF_0_3);
+        }
         if let Some(tenant) = self.tenant.as_deref().filter(|tenant| !tenant.is_empty()) {
             path.push('/');
             path.extend(segment(tenant)?);

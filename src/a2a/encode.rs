@@ -5,8 +5,10 @@
 //! have no member before it and travel in a part's metadata: `data` that is not an object is wrapped
 //! as `{"value":…}` and marked `data_part_compat`, as the official SDK does; the name and media type
 //! of text and data. `decode` restores both. A task in 1.0 can be decoded again without loss, so the
-//! same form persists it. Requests are in `request`.
+//! same form persists it. Requests are in `request`, those of HTTP+JSON of 0.3 in `proto_json`.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
@@ -254,8 +256,8 @@ impl Serialize for PartsOut<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { parts, dialect } = *self;
         match dialect {
-            Dialect::V0_1 => LegacyParts { parts, tag: "type" }.serialize(serializer),
-            Dialect::V0_3 => LegacyParts { parts, tag: "kind" }.serialize(serializer),
+            Dialect::V0_1 => LegacyParts { parts, form: LegacyForm::Type }.serialize(serializer),
+            Dialect::V0_3 => LegacyParts { parts, form: LegacyForm::Kind }.serialize(serializer),
             Dialect::V1 => EncodedParts::with_metadata(parts).serialize(serializer),
         }
     }
@@ -348,27 +350,48 @@ impl Serialize for PartOut<'_> {
 /// Mark of a data part with a wrapped value.
 pub(crate) const WRAPPED: &str = "data_part_compat";
 
+/// The form of parts before 1.0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LegacyForm {
+    /// 0.1: the member `type` has the kind.
+    Type,
+    /// 0.2 and 0.3 by JSON-RPC: the member `kind` has it.
+    Kind,
+    /// 0.3 by HTTP+JSON: the kind is the name of the member, as in ProtoJSON.
+    Proto,
+}
+
+impl LegacyForm {
+    /// Writes the kind of a part, in the forms that have a member for it.
+    fn tag<M: SerializeMap>(self, map: &mut M, kind: &str) -> Result<(), M::Error> {
+        match self {
+            Self::Type => map.serialize_entry("type", kind),
+            Self::Kind => map.serialize_entry("kind", kind),
+            Self::Proto => Ok(()),
+        }
+    }
+}
+
 /// The parts of a message.
 pub(super) struct LegacyParts<'a> {
     pub(super) parts: &'a [Part],
-    /// The name of the member with the kind of a part.
-    pub(super) tag: &'static str,
+    pub(super) form: LegacyForm,
 }
 
 impl Serialize for LegacyParts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.parts.iter().map(|part| LegacyPart { part, tag: self.tag }))
+        serializer.collect_seq(self.parts.iter().map(|part| LegacyPart { part, form: self.form }))
     }
 }
 
 struct LegacyPart<'a> {
     part: &'a Part,
-    tag: &'static str,
+    form: LegacyForm,
 }
 
 impl Serialize for LegacyPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { part, tag } = self;
+        let Self { part, form } = *self;
         let mut metadata = LegacyMetadata {
             given: part.metadata.as_deref(),
             wrapped: false,
@@ -378,26 +401,26 @@ impl Serialize for LegacyPart<'_> {
         let mut map = serializer.serialize_map(None)?;
         match &part.body {
             PartBody::Unknown(json) => return unknown(map, json),
-            PartBody::Raw(bytes) => {
-                map.serialize_entry(tag, "file")?;
-                file(&mut map, part, "bytes", bytes)?;
-            }
-            PartBody::Url(uri) => {
-                map.serialize_entry(tag, "file")?;
-                file(&mut map, part, "uri", uri)?;
+            PartBody::Raw(_) | PartBody::Url(_) => {
+                form.tag(&mut map, "file")?;
+                map.serialize_entry("file", &LegacyFile::new(part, form))?;
             }
             PartBody::Text(text) => {
-                map.serialize_entry(tag, "text")?;
+                form.tag(&mut map, "text")?;
                 map.serialize_entry("text", text)?;
                 metadata.describe(part);
             }
             PartBody::Data(json) => {
-                map.serialize_entry(tag, "data")?;
+                form.tag(&mut map, "data")?;
                 metadata.wrapped = !json.get().starts_with('{');
-                if metadata.wrapped {
-                    map.serialize_entry("data", &LegacyValue { value: json })?;
+                let data = if metadata.wrapped {
+                    LegacyData::Value { value: json }
                 } else {
-                    map.serialize_entry("data", json)?;
+                    LegacyData::Object(json)
+                };
+                match form {
+                    LegacyForm::Type | LegacyForm::Kind => map.serialize_entry("data", &data)?,
+                    LegacyForm::Proto => map.serialize_entry("data", &ProtoData { data })?,
                 }
                 metadata.describe(part);
             }
@@ -409,31 +432,55 @@ impl Serialize for LegacyPart<'_> {
     }
 }
 
+/// Data: an object, or a value that is wrapped to be one.
 #[derive(serde::Serialize)]
-struct LegacyValue<'a> {
-    value: &'a RawValue,
+#[serde(untagged)]
+enum LegacyData<'a> {
+    Object(&'a RawValue),
+    Value { value: &'a RawValue },
 }
 
+/// `DataPart` of the protobuf file.
 #[derive(serde::Serialize)]
+struct ProtoData<'a> {
+    data: LegacyData<'a>,
+}
+
+#[derive(Default, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 struct LegacyFile<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
-    #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uri: Option<&'a str>,
+    /// As the official SDKs for Python, Java and Go take it: the bytes are those of the base64 text, and so are
+    /// encoded twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_with_bytes: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_with_uri: Option<&'a str>,
 }
 
-fn file<M: SerializeMap>(map: &mut M, part: &Part, member: &str, content: &str) -> Result<(), M::Error> {
-    let file = LegacyFile {
-        name: part.filename.as_deref(),
-        mime_type: part.media_type.as_deref(),
-        bytes: (member == "bytes").then_some(content),
-        uri: (member == "uri").then_some(content),
-    };
-    map.serialize_entry("file", &file)
+impl<'a> LegacyFile<'a> {
+    fn new(part: &'a Part, form: LegacyForm) -> Self {
+        let file =
+            Self { name: part.filename.as_deref(), mime_type: part.media_type.as_deref(), ..Self::default() };
+        match (&part.body, form) {
+            (PartBody::Raw(base64), LegacyForm::Proto) => {
+                Self { file_with_bytes: Some(STANDARD.encode(base64)), ..file }
+            }
+            (PartBody::Url(uri), LegacyForm::Proto) => Self { file_with_uri: Some(uri), ..file },
+            (PartBody::Raw(base64), LegacyForm::Type | LegacyForm::Kind) => {
+                Self { bytes: Some(base64), ..file }
+            }
+            (PartBody::Url(uri), LegacyForm::Type | LegacyForm::Kind) => Self { uri: Some(uri), ..file },
+            (PartBody::Text(_) | PartBody::Data(_) | PartBody::Unknown(_), _) => file,
+        }
+    }
 }
 
 /// Encodes the members of a part of an unknown kind.

@@ -16,6 +16,7 @@ mod input_request;
 mod lenient;
 mod model;
 mod operation;
+mod proto_json;
 mod push;
 mod request;
 mod route;
@@ -29,7 +30,7 @@ pub use card::{
     AgentCard, AgentInterface, ApiKeyLocation, CanonicalForm, CardError, CardSignature, MAX_SKILLS,
     SchemeKind, SecurityRequirement, SecurityScheme, SignedCard, SignedContent, VerifiedSignature,
 };
-pub use card::{AgentExtension, AgentSkill, InterfaceCandidate};
+pub use card::{AgentExtension, AgentSkill, InterfaceCandidate, InterfacePin};
 pub(crate) use card::{MAX_CARD_BYTES, skill_id};
 pub use decode::read_task;
 pub(crate) use dialect::bindings_of;

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::dialect::Dialect;
 use super::lenient::{LenientList, LenientObject, LenientString, MAX_DEPTH, depth_within};
+use super::proto_json::task_of_push;
 
 /// Maximum size of a push, in bytes.
 pub(crate) const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;
@@ -193,6 +194,8 @@ pub(super) struct PushIn {
     token: LenientString,
     authentication: LenientObject<AuthenticationIn>,
     push_notification_config: LenientObject<Box<PushIn>>,
+    /// The resource name, in HTTP+JSON of 0.3.
+    name: LenientString,
 }
 
 #[derive(Default, Deserialize)]
@@ -238,7 +241,11 @@ impl PushIn {
             return Some(TaskPushNotificationConfig { task_id, config: self.config()? });
         };
         Some(TaskPushNotificationConfig {
-            task_id: self.task_id.filled().or(self.id.filled()),
+            task_id: self
+                .task_id
+                .filled()
+                .or(self.id.filled())
+                .or_else(|| task_of_push(&self.name.0?).map(str::to_owned)),
             config: inner.config()?,
         })
     }
@@ -286,6 +293,11 @@ impl<'a> PushOut<'a> {
             token: config.token.as_deref(),
             authentication: config.authentication.as_ref().map(authentication),
         }
+    }
+
+    /// Returns the webhook under this id.
+    pub(super) fn with_id(self, id: &'a str) -> Self {
+        Self { id: Some(id), ..self }
     }
 
     /// Encodes a webhook of the gateway. 0.1 has one webhook per task, and so no id to distinguish

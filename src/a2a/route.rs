@@ -1,11 +1,13 @@
-//! The two bindings of A2A requests, and the routes of HTTP+JSON (A2A 1.0 §11).
+//! The two bindings of A2A requests, and the routes of HTTP+JSON (A2A 1.0 §11, 0.3 §3.2.3).
 //!
 //! One table has the path and the HTTP methods of each operation. Requests to agents are built from
-//! it (see `binding` and `translate`), requests of clients are matched against it.
+//! it (see `binding` and `translate`), requests of clients are matched against it. The routes of 0.3
+//! are the same below `/v1`, except that of the card.
 
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
+use super::dialect::Dialect;
 use super::operation::Operation;
 
 /// The transport form of requests.
@@ -13,11 +15,27 @@ use super::operation::Operation;
 pub enum Binding {
     /// JSON-RPC: one URL, and the method in the body.
     JsonRpc,
-    /// HTTP+JSON: a route for each operation. A2A 1.0 only.
+    /// HTTP+JSON: a route for each operation. A2A 0.3 and 1.0.
     HttpJson,
 }
 
 impl Binding {
+    /// Every binding, in the order in which the gateway prefers them.
+    pub(crate) const ALL: [Self; 2] = [Self::JsonRpc, Self::HttpJson];
+
+    /// Returns the binding of this name in a card; nothing if the gateway does not have it.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|binding| binding.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Returns true if agents of this dialect can be called by the binding.
+    pub(super) fn speaks(self, dialect: Dialect) -> bool {
+        match (self, dialect) {
+            (Self::JsonRpc, _) | (Self::HttpJson, Dialect::V0_3 | Dialect::V1) => true,
+            (Self::HttpJson, Dialect::V0_1) => false,
+        }
+    }
+
     /// Returns the name of the binding in cards.
     pub fn name(self) -> &'static str {
         match self {
@@ -90,6 +108,9 @@ impl Operation {
 }
 
 impl HttpRoute {
+    /// The extended card in 0.3.
+    pub(super) const CARD_OF_0_3: Self = Self { methods: GET, path: "/card", allow: "GET, OPTIONS" };
+
     /// Appends the path to `path`; `param` returns the param with a name.
     ///
     /// # Errors

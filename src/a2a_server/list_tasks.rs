@@ -30,7 +30,7 @@ use super::error::A2aError;
 use super::ids::ExchangeIds;
 use super::proxy::ProxiedRequest;
 use super::stream_body;
-use crate::a2a::translate::to_json_rpc;
+use crate::a2a::translate::{HttpAnswer, to_json_rpc};
 use crate::agents::{ForwardRequest, ResolvedAgent, forward};
 use crate::config::AgentMethod;
 use crate::fault::{Abort, AgentFailure, Fault};
@@ -245,8 +245,10 @@ impl TaskLister<'_> {
         }
         let unreadable = || AgentFailure::ProtocolViolation("its list of tasks cannot be read".into());
         let text = str::from_utf8(&body).map_err(|_| unreadable())?;
-        let answer = to_json_rpc(&self.call.request.id, status.as_u16(), text).map_err(|_| unreadable())?;
-        let body = answer.ok_or(AgentFailure::HttpStatus(status.as_u16()))?.into();
+        let (agent, operation, status) = (self.call.dialect(), self.call.operation, status.as_u16());
+        let answer = HttpAnswer { agent, operation, status, json: text };
+        let answer = to_json_rpc(&self.call.request.id, answer).map_err(|_| unreadable())?;
+        let body = answer.ok_or(AgentFailure::HttpStatus(status))?.into();
         Ok(FullResponse { status: StatusCode::OK, headers, body })
     }
 }

@@ -142,7 +142,7 @@ impl A2aServer {
         let mut sealed = self.settings.seals_ids.then(|| self.exchange_ids(record, &call));
         let mut webhooks = self.webhook_rewriter(&call, sealed.as_ref())?;
         let client = call.names_tasks().then(|| self.ids.client_ids(record.caller.name(), scope.name()));
-        let OutgoingRequest { written, task, translation, is_bare, list } =
+        let OutgoingRequest { written, task, translation, bare, list } =
             call.build(RequestIds { sealed: sealed.as_mut(), client }, webhooks.as_mut())?;
         self.record_id(record, scope, IdKind::Task, task.as_deref());
         let urls = call.webhook_urls()?;
@@ -155,7 +155,7 @@ impl A2aServer {
         let rewriter = ResponseRewriter {
             agent: scope.name(),
             client: call.client,
-            is_bare,
+            bare,
             id: &request.id,
             operation,
             binding: call.binding,
@@ -177,7 +177,7 @@ impl A2aServer {
                 let mut listed = Box::pin(lister.list(&params, &ids, &mut pipeline.room));
                 let found = unless_client_gone(http, listed.as_mut()).await?;
                 drop(listed);
-                pipeline.rewriter.is_bare = false;
+                pipeline.rewriter.bare = None;
                 match found {
                     Ok(response) => respond_whole(http, response, &mut pipeline).await.map(|()| None),
                     Err(abort) => Err(abort),

@@ -289,8 +289,8 @@ pub(super) struct OutgoingRequest<'a> {
     pub(super) task: Option<String>,
     /// `None` if the client speaks the agent's version.
     pub(super) translation: Option<ExchangeTranslation<'a>>,
-    /// True if the response is a bare result, without the JSON-RPC envelope.
-    pub(super) is_bare: bool,
+    /// The dialect of a response that is a bare result, without the JSON-RPC envelope; `None` if it has one.
+    pub(super) bare: Option<Dialect>,
     /// Params of a list that is assembled from several requests (see `list_tasks`).
     pub(super) list: Option<String>,
 }
@@ -318,7 +318,7 @@ impl<'c> ProxiedRequest<'c> {
                 written: vec![card],
                 task: None,
                 translation: None,
-                is_bare: true,
+                bare: Some(self.dialect()),
                 list: None,
             });
         }
@@ -337,7 +337,7 @@ impl<'c> ProxiedRequest<'c> {
                 let list = is_list.then(|| params.as_deref().unwrap_or("{}").to_owned());
                 // The requests of a list are encoded one by one.
                 let written = if is_list { Vec::new() } else { self.encode(params.as_deref())? };
-                Ok(OutgoingRequest { written, task, translation: None, is_bare: self.is_http_json(), list })
+                Ok(OutgoingRequest { written, task, translation: None, bare: self.bare(), list })
             }
         }
     }
@@ -367,7 +367,7 @@ impl<'c> ProxiedRequest<'c> {
         let (translation, translated) = ExchangeTranslation::begin(direction, params, self.tenant(), ids)?;
         let written = self.encode(Some(&translated.params))?;
         let (task, translation) = (translated.task, Some(translation));
-        Ok(OutgoingRequest { written, task, translation, is_bare: self.is_http_json(), list: None })
+        Ok(OutgoingRequest { written, task, translation, bare: self.bare(), list: None })
     }
 
     /// Encodes the request with these params, in the agent's version.
@@ -473,6 +473,11 @@ impl<'c> ProxiedRequest<'c> {
         self.resolved.interface.binding == Binding::HttpJson
     }
 
+    /// Returns the dialect of the agent, if its responses are bare results.
+    fn bare(&self) -> Option<Dialect> {
+        self.is_http_json().then(|| self.dialect())
+    }
+
     /// Returns true if the request is about webhooks, or contains one.
     pub(super) fn has_push(&self) -> bool {
         let is_about_push = self.operation.is_some_and(is_push);
@@ -485,6 +490,7 @@ impl<'c> ProxiedRequest<'c> {
     fn extended_card_of_0_2(&self) -> Option<BoundRequest> {
         let version = self.resolved.interface.version.as_deref().unwrap_or_default();
         let is_wanted = self.operation == Some(Operation::ExtendedCard)
+            && !self.is_http_json()
             && self.dialect() == Dialect::V0_3
             && version.starts_with("0.2");
         let route = EXTENDED_CARD_OF_0_2.to_owned();

@@ -19,7 +19,7 @@ use super::push::WebhookRewriter;
 use super::stream_body::{self, BodyRewriter};
 use super::translate::ExchangeTranslation;
 use super::{EXTENSIONS, JSON, TypedBody};
-use crate::a2a::translate::{self, Operation, to_json_rpc};
+use crate::a2a::translate::{self, HttpAnswer, Operation, to_json_rpc};
 use crate::a2a::{AgentError, Binding, Dialect, Task};
 use crate::fault::AgentFailure;
 use crate::http_edge::Headers;
@@ -34,8 +34,8 @@ pub(super) struct ResponseRewriter<'a> {
     pub(super) client: Dialect,
     /// Binding of the client.
     pub(super) binding: Binding,
-    /// True if the agent's responses are bare results, without the JSON-RPC envelope.
-    pub(super) is_bare: bool,
+    /// Dialect of an agent that sends bare results, without the JSON-RPC envelope; `None` if they have one.
+    pub(super) bare: Option<Dialect>,
     pub(super) id: &'a Id,
     /// `None` for a method of an extension.
     pub(super) operation: Option<Operation>,
@@ -81,7 +81,8 @@ impl ResponseRewriter<'_> {
     /// Returns true if the body of a response may change.
     pub(super) fn rewrites_body(&self) -> bool {
         let has_ids = self.ids.is_some() && self.operation.is_some();
-        let (client_has_envelope, agent_has_envelope) = (self.binding == Binding::JsonRpc, !self.is_bare);
+        let (client_has_envelope, agent_has_envelope) =
+            (self.binding == Binding::JsonRpc, self.bare.is_none());
         has_ids
             || self.card.is_some()
             || self.translation.is_some()
@@ -106,7 +107,7 @@ impl ResponseRewriter<'_> {
 
     /// Returns the response body in its final form, with its media type.
     pub(super) fn body(&self, status: StatusCode, text: String) -> TypedBody {
-        match self.translation.is_some()
+        match (self.translation.is_some() || self.bare.is_some())
             && self.binding == Binding::JsonRpc
             && wants_events(self.client, self.operation)
         {
@@ -125,7 +126,7 @@ impl ResponseRewriter<'_> {
         text: &str,
         status: StatusCode,
     ) -> Result<(StatusCode, String), AgentFailure> {
-        if !self.is_bare {
+        let Some(agent) = self.bare else {
             // A body with an error status may be the agent's JSON-RPC error, or come from a proxy
             // before the agent.
             let is_from_agent = status.is_success() || is_rpc_error(text);
@@ -134,14 +135,19 @@ impl ResponseRewriter<'_> {
             } else {
                 Err(AgentFailure::HttpStatus(status.as_u16()))
             };
-        }
+        };
         let violation = |error: AgentError| AgentFailure::ProtocolViolation(error.to_string());
-        let enveloped = to_json_rpc(self.id, status.as_u16(), text).map_err(violation)?;
+        let enveloped = to_json_rpc(self.id, self.answer_of(agent, status, text)).map_err(violation)?;
         let enveloped = enveloped.ok_or(AgentFailure::HttpStatus(status.as_u16()))?;
         match self.rewrites_body() || text.is_empty() {
             true => self.response(&enveloped),
             false => Ok((status, text.to_owned())),
         }
+    }
+
+    /// Returns a response or an event without an envelope, with the facts for its reader.
+    fn answer_of<'t>(&self, agent: Dialect, status: StatusCode, json: &'t str) -> HttpAnswer<'t> {
+        HttpAnswer { agent, operation: self.operation, status: status.as_u16(), json }
     }
 
     /// Rewrites a JSON-RPC response.
@@ -265,17 +271,18 @@ impl ResponseRewriter<'_> {
 
     /// Translates one event of an agent with another version.
     fn event(&mut self, out: &mut Vec<u8>, data: &str) -> Result<(), AgentFailure> {
+        let bare = self.bare.map(|agent| self.answer_of(agent, StatusCode::OK, data));
         let Some(translation) = &mut self.translation else { return Ok(()) };
-        let enveloped = match self.is_bare {
-            true => {
+        let enveloped = match bare {
+            Some(bare) => {
                 let violation = |error: AgentError| AgentFailure::ProtocolViolation(error.to_string());
-                let answer = to_json_rpc(self.id, 200, data).map_err(violation)?;
+                let answer = to_json_rpc(self.id, bare).map_err(violation)?;
                 Cow::Owned(
                     answer
                         .ok_or_else(|| AgentFailure::ProtocolViolation("its event cannot be read".into()))?,
                 )
             }
-            false => Cow::Borrowed(data),
+            None => Cow::Borrowed(data),
         };
         match translation.events(self.ids.as_mut(), &enveloped) {
             Ok(results) => {
@@ -527,7 +534,7 @@ mod tests {
             agent: "bard",
             client: Dialect::V1,
             binding,
-            is_bare: false,
+            bare: None,
             id,
             operation,
             ids: None,

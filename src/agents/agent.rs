@@ -20,9 +20,9 @@ use super::card_fetch::CardKeys;
 use super::endpoints::Endpoints;
 use super::resolved::{AgentAddress, CardPolicy, of_source, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
-use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
+use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, InterfacePin};
 use crate::auth::{AgentTokens, Credentials};
-use crate::config::{self, AllowList, CardSource, Protocol};
+use crate::config::{self, AgentBinding, AllowList, CardSource, Protocol};
 use crate::sync::lock;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
@@ -197,7 +197,7 @@ impl Agent {
         &self,
         card: AgentCard,
         from: Option<&Uri>,
-        pin: Option<Dialect>,
+        pin: InterfacePin,
     ) -> Result<ResolvedAgent, CardFetchError> {
         let card = Arc::new(card);
         let known = self.call_by(&card, card.interface(pin)?, from, 0)?;
@@ -208,7 +208,9 @@ impl Agent {
             Dialect::V0_3 => Dialect::V1,
             Dialect::V1 => Dialect::V0_3,
         };
-        let other = card.interface(Some(other)).ok().filter(|_| pin.is_none());
+        let other = InterfacePin { dialect: Some(other), ..pin };
+        let can_be_tried = |other: &AgentInterface| other.binding == Binding::JsonRpc || other.is_declared();
+        let other = card.interface(other).ok().filter(|other| pin.dialect.is_none() && can_be_tried(other));
         let other = other.and_then(|interface| self.call_by(&card, interface, from, 0).ok());
         let other = other.map(|other| Arc::new(ResolvedAgent { standbys: standbys.clone(), ..other }));
         Ok(ResolvedAgent { other, standbys, ..known })
@@ -220,7 +222,7 @@ impl Agent {
         &self,
         known: &ResolvedAgent,
         from: Option<&Uri>,
-        pin: Option<Dialect>,
+        pin: InterfacePin,
     ) -> Arc<[Arc<ResolvedAgent>]> {
         if !self.settings.endpoints.is_empty() {
             return Arc::default();
@@ -360,10 +362,12 @@ impl Agent {
 
     fn headers(&self, interface: &AgentInterface) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        let (content, accepted) = match interface.binding {
-            Binding::JsonRpc => ("application/json", "application/json, text/event-stream"),
-            Binding::HttpJson => {
+        let (content, accepted) = match (interface.binding, interface.dialect) {
+            (Binding::HttpJson, Dialect::V1) => {
                 ("application/a2a+json", "application/a2a+json, application/json, text/event-stream")
+            }
+            (Binding::HttpJson, Dialect::V0_1 | Dialect::V0_3) | (Binding::JsonRpc, _) => {
+                ("application/json", "application/json, text/event-stream")
             }
         };
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content));
@@ -372,13 +376,20 @@ impl Agent {
         headers
     }
 
-    pub(super) fn pin(&self) -> Option<Dialect> {
-        match self.settings.protocol {
+    /// Returns the version and the binding that the operator requires.
+    pub(super) fn pin(&self) -> InterfacePin {
+        let dialect = match self.settings.protocol {
             Protocol::Auto => None,
             Protocol::V0_1 => Some(Dialect::V0_1),
             Protocol::V0_3 => Some(Dialect::V0_3),
             Protocol::V1 => Some(Dialect::V1),
-        }
+        };
+        let binding = match self.settings.binding {
+            AgentBinding::Auto => None,
+            AgentBinding::JsonRpc => Some(Binding::JsonRpc),
+            AgentBinding::HttpJson => Some(Binding::HttpJson),
+        };
+        InterfacePin { dialect, binding }
     }
 
     /// Shows the state of its endpoints in the metrics: settings that were not applied have set them.

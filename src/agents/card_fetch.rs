@@ -559,7 +559,7 @@ mod card_signature_tests {
             let card = verify(&golden(file), &keys()).unwrap_or_else(|why| panic!("{file}: {why}"));
             let proof = card.proof.as_ref().unwrap();
             assert_eq!((proof.key.as_str(), proof.form), (key, form), "{file}");
-            assert!(card.interface(None).is_ok(), "{file}");
+            assert!(card.interface(crate::a2a::InterfacePin::default()).is_ok(), "{file}");
         }
     }
 

@@ -26,7 +26,7 @@ use super::kept::KeptCards;
 use super::resolved::AgentAddress;
 use super::resolved::ResolvedAgent;
 use super::rpc::ForwardedContext;
-use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
+use crate::a2a::{AgentCard, CardError, Dialect, InterfacePin, ProbeOutcome, ProbeRequest};
 use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
 use crate::config::{self, CardSource, Settings};
 use crate::fault::AgentFailure;
@@ -336,7 +336,9 @@ impl AgentUpkeep {
             };
             let card = AgentCard::parse(known.card.raw.get().as_bytes()).ok()?;
             let pin = match card.interface(agent.pin()) {
-                Err(CardError::Ambiguous { .. }) => Some(known.interface.dialect),
+                Err(CardError::Ambiguous { .. }) => {
+                    InterfacePin { dialect: Some(known.interface.dialect), ..agent.pin() }
+                }
                 _ => agent.pin(),
             };
             let card = verified(agent, card).and_then(|card| agent.apply_card(card, from.as_ref(), pin));
@@ -376,7 +378,7 @@ impl AgentUpkeep {
         let name = agent.settings.name.as_str();
         let raw = kept.card.raw.get().to_owned();
         let pin = match kept.card.interface(agent.pin()) {
-            Err(CardError::Ambiguous { .. }) => kept.probed,
+            Err(CardError::Ambiguous { .. }) => InterfacePin { dialect: kept.probed, ..agent.pin() },
             _ => agent.pin(),
         };
         match verified(agent, kept.card).and_then(|card| agent.apply_card(card, Some(&from), pin)) {
@@ -422,7 +424,11 @@ impl AgentUpkeep {
         match self.renew(agent, memory).await {
             Ok(look) => {
                 if memory.failures > 0 || matches!(look, CardRefreshOutcome::Changed(_)) {
-                    info!(agent = name, "agent card read");
+                    let known = agent.known();
+                    let interface = known.as_ref().map(|known| &known.interface);
+                    let protocol = interface.map(|interface| interface.version_name());
+                    let binding = interface.map(|interface| interface.binding.name());
+                    info!(agent = name, protocol, binding, "agent card read");
                 }
                 memory.failures = 0;
                 agent.seen(unix_ms());
@@ -484,7 +490,7 @@ impl AgentUpkeep {
         match card.interface(pin) {
             Err(CardError::Ambiguous { url }) => {
                 let dialect = self.probe(agent, &url, from).await?;
-                agent.apply_card(card, from, Some(dialect))
+                agent.apply_card(card, from, InterfacePin { dialect: Some(dialect), ..pin })
             }
             _ => agent.apply_card(card, from, pin),
         }

@@ -13,7 +13,7 @@ use super::directory::Directory;
 use super::drive::{Bearing, EventSender, EventSize};
 use super::resolved::ResolvedAgent;
 use super::rpc::AgentOperation;
-use crate::a2a::{AgentCard, Dialect, Message, PartBody, StreamResponse};
+use crate::a2a::{AgentCard, Dialect, InterfacePin, Message, PartBody, StreamResponse};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::sync::lock;
 
@@ -138,7 +138,7 @@ impl Directory {
     pub(crate) fn script(&self, name: &str, card: &Value, script: &Arc<ScriptedAgent>) {
         let agent = self.find(name).unwrap();
         let card = AgentCard::parse(card.to_string().as_bytes()).unwrap();
-        let known = agent.apply_card(card, None, None).unwrap();
+        let known = agent.apply_card(card, None, InterfacePin::default()).unwrap();
         agent.learn(ResolvedAgent { script: Some(script.clone()), ..known });
         agent.looked();
         self.upkeep().notify_changed();

@@ -53,6 +53,9 @@ struct AgentFindings {
     endpoints: Vec<EndpointRow>,
 }
 
+/// The version and the binding of an agent without a usable card.
+const NO_CARD: &str = "-";
+
 /// The number of agents that are contacted at once.
 const MAX_CONCURRENT_AGENTS: usize = 32;
 
@@ -105,13 +108,28 @@ fn opened(settings: &Settings) -> Result<(Runtime, Arc<Directory>), String> {
     Ok((runtime, Arc::new(directory)))
 }
 
-/// Contacts the agents of a configuration, and returns a warning for each that has a problem, and for
-/// each setting that fits nothing on their cards.
+/// Findings about the agents of a configuration, which were contacted for it.
+pub(super) struct OnlineFindings {
+    /// A warning for each agent that has a problem, and for each setting that fits nothing on their cards.
+    pub(super) warnings: Vec<Problem>,
+    /// The interface of each agent with a usable card.
+    pub(super) interfaces: Vec<InterfaceRow>,
+}
+
+/// The interface by which an agent is called.
+#[derive(Serialize)]
+pub(super) struct InterfaceRow {
+    pub(super) agent: String,
+    pub(super) protocol: String,
+    pub(super) binding: &'static str,
+}
+
+/// Contacts the agents of a configuration.
 ///
 /// # Errors
 ///
 /// The setting with which no agent can be contacted, as text.
-pub(super) fn online_warnings(settings: &Settings) -> Result<Vec<Problem>, String> {
+pub(super) fn contact_all(settings: &Settings) -> Result<OnlineFindings, String> {
     let (runtime, directory) = opened(settings)?;
     let rows = runtime.block_on(collect(&directory, |_| {}));
     let warning = |row: &AgentRow, problem: &String| Problem {
@@ -121,7 +139,14 @@ pub(super) fn online_warnings(settings: &Settings) -> Result<Vec<Problem>, Strin
         problem: problem.clone(),
     };
     let of_agents = rows.iter().flat_map(|row| row.problems.iter().map(move |problem| warning(row, problem)));
-    Ok(of_agents.chain(unmatched_settings(settings, &directory)).collect())
+    let warnings = of_agents.chain(unmatched_settings(settings, &directory)).collect();
+    let with_card = rows.iter().filter(|row| row.binding != NO_CARD);
+    let interface = |row: &AgentRow| InterfaceRow {
+        agent: row.agent.clone(),
+        protocol: row.protocol.clone(),
+        binding: row.binding,
+    };
+    Ok(OnlineFindings { warnings, interfaces: with_card.map(interface).collect() })
 }
 
 /// Prints a line that may quote cards.
@@ -179,8 +204,8 @@ fn row(directory: &Directory, agent: &Agent, found: AgentFindings) -> AgentRow {
     AgentRow {
         agent: agent.settings.name.clone(),
         card: agent.settings.card.without_secrets(),
-        protocol: known.as_ref().map_or("-", |known| known.interface.version_name()).to_owned(),
-        binding: known.as_ref().map_or("-", |known| known.interface.binding.name()),
+        protocol: known.as_ref().map_or(NO_CARD, |known| known.interface.version_name()).to_owned(),
+        binding: known.as_ref().map_or(NO_CARD, |known| known.interface.binding.name()),
         streaming: card.is_some_and(|card| card.streaming),
         tools: tools_of(directory, &agent.settings.name),
         endpoints,

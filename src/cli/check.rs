@@ -13,7 +13,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
-use super::agents::online_warnings;
+use super::agents::{InterfaceRow, OnlineFindings, contact_all};
 use super::{counted, failed, health, log_warnings, print_error, print_line};
 use crate::a2a::translate::Operation;
 use crate::auth::{Action, Caller, PolicyDecision, Rules};
@@ -41,6 +41,8 @@ pub(super) struct CheckFindings {
     pub(super) warnings: Vec<Problem>,
     /// The gateway's client certificates for agents.
     pub(super) certificates: Vec<ClientCertificate>,
+    /// The interfaces of the agents, if their cards were fetched.
+    interfaces: Vec<InterfaceRow>,
     /// The agents that take a default of `agent_defaults` over, by the path of the key.
     defaults: BTreeMap<String, Vec<String>>,
 }
@@ -99,8 +101,11 @@ pub(super) fn run(
     let mut findings = found(&settings, SystemTime::now());
     findings.problems.append(&mut findings.of_manifests);
     if query.peers.online && findings.problems.is_empty() {
-        match online_warnings(&settings) {
-            Ok(mut warnings) => findings.warnings.append(&mut warnings),
+        match contact_all(&settings) {
+            Ok(OnlineFindings { mut warnings, interfaces }) => {
+                findings.warnings.append(&mut warnings);
+                findings.interfaces = interfaces;
+            }
             Err(problem) => findings.problems.push(about("", problem)),
         }
     }
@@ -112,7 +117,7 @@ pub(super) fn run(
     if as_json {
         return told_in_json(&findings, diff.as_ref());
     }
-    let CheckFindings { problems, warnings, certificates, defaults, .. } = findings;
+    let CheckFindings { problems, warnings, certificates, interfaces, defaults, .. } = findings;
     let file = path.display();
     for (key, agents) in &defaults {
         let agents = match agents.len() {
@@ -121,6 +126,9 @@ pub(super) fn run(
             number => counted(number, "agent"),
         };
         print_line(&format!("{file}: {key} applies to {agents}"));
+    }
+    for InterfaceRow { agent, protocol, binding } in &interfaces {
+        print_line(&format!("{file}: agents.{agent}: A2A {protocol}, {binding}"));
     }
     for certificate in &certificates {
         print_line(&visible(&format!("{file}: {}", certificate.line()), EscapeStyle::Text));
@@ -139,7 +147,7 @@ pub(super) fn run(
 }
 
 fn told_in_json(findings: &CheckFindings, diff: Option<&RunningDiff>) -> ExitCode {
-    let CheckFindings { problems, warnings, certificates, defaults, .. } = findings;
+    let CheckFindings { problems, warnings, certificates, interfaces, defaults, .. } = findings;
     let written = |all: &[Problem]| -> Vec<Value> {
         let each = all
             .iter()
@@ -150,7 +158,7 @@ fn told_in_json(findings: &CheckFindings, diff: Option<&RunningDiff>) -> ExitCod
     let certificates: Vec<Value> = certificates.iter().map(ClientCertificate::json).collect();
     let report = json!({
         "ok": is_good, "problems": written(problems), "warnings": written(warnings),
-        "certificates": certificates, "agentDefaults": defaults,
+        "certificates": certificates, "agentDefaults": defaults, "interfaces": interfaces,
         "diff": diff.map(RunningDiff::json),
     });
     print_line(&visible(&report.to_string(), EscapeStyle::Json));
@@ -170,8 +178,8 @@ pub(super) struct CheckQuery {
 /// Questions that others answer: the agents, and a running gateway.
 #[derive(Debug, Args)]
 pub(super) struct PeerQuery {
-    /// Fetch the card of each agent as well, and warn of settings that fit nothing on it: skills, `hidden`, rules,
-    /// tools, phases.
+    /// Fetch the card of each agent as well, print version and binding, and warn of settings that fit nothing on it:
+    /// skills, `hidden`, rules, tools, phases.
     #[arg(long, conflicts_with = "caller")]
     online: bool,
     /// Compare the file with the configuration of the running gateway with this admin listener: print the keys and

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::agent_defaults::AgentDefaultSource;
 use super::credentials::AgentAuthKeys;
 use super::credentials::{is_forbidden, is_reserved};
-use super::endpoints::{AgentTimeouts, Breaker, Health, LoadBalancing, Queue};
+use super::endpoints::{AgentBinding, AgentTimeouts, Breaker, Health, LoadBalancing, Queue};
 use super::forms::{Form, KeyForm, checked_text, choice};
 use super::host::{check_host, web_url};
 use super::manifest::{self, ManifestAgent};
@@ -79,6 +79,9 @@ section! {
         /// The A2A version to speak: `auto` (the one that the card names), `"0.1"`, `"0.3"` (0.2
         /// too) or `"1.0"`.
         protocol: Protocol => Protocol = auto,
+        /// The binding of A2A to call the agent by: `auto` (the order of its card), `jsonrpc` or
+        /// `http_json`. An agent that does not offer it is not called.
+        binding: AgentBinding => AgentBinding = auto,
         /// Media types to ask for. Without it: those of the card.
         output_modes: Vec<Spanned<MediaType>> => Option<Vec<String>>
             [example ["text/plain", "application/json"]],
@@ -157,6 +160,8 @@ pub struct Agent {
     pub skills: BTreeMap<String, SkillOverride>,
     /// The A2A version to speak. Default: the one that the card names.
     pub protocol: Protocol,
+    /// The binding to call it by. Default: by the order of the card.
+    pub binding: AgentBinding,
     /// Media types to ask for. `None`: those of the card.
     pub output_modes: Option<Vec<String>>,
     /// URIs of A2A extensions to activate.
@@ -212,6 +217,7 @@ impl Agent {
             description: None,
             skills: BTreeMap::new(),
             protocol: Protocol::default(),
+            binding: AgentBinding::default(),
             output_modes: None,
             extensions: Vec::new(),
             allow_hosts: Vec::new(),
@@ -542,6 +548,7 @@ impl AgentKeys {
             description: self.description(context),
             skills: self.skills(context),
             protocol: self.protocol(context),
+            binding: self.binding(context),
             output_modes: self.output_modes(context),
             extensions: self.extensions(context),
             allow_hosts: self.allow_hosts(context),

@@ -1,5 +1,5 @@
-//! Requests to the endpoints of an agent: `agents.NAME.timeouts`, and load balancing over them by
-//! `.endpoints`, `.breaker`, `.health` and `.queue`.
+//! Requests to the endpoints of an agent: `agents.NAME.binding` and `.timeouts`, and load balancing over them
+//! by `.endpoints`, `.breaker`, `.health` and `.queue`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use http::Uri;
 
 use super::Agent;
 use super::agent::AgentKeys;
-use super::forms::{HumanDuration, checked_text};
+use super::forms::{HumanDuration, checked_text, choice};
 use super::host::{effective_port, web_url};
 use super::resolve::ResolveContext;
 use super::section::{KeysOf, section};
@@ -16,6 +16,27 @@ use super::yaml::{Location, Spanned};
 
 /// Most endpoints of one agent.
 const MAX_ENDPOINTS: usize = 32;
+
+/// The binding of A2A by which an agent is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AgentBinding {
+    /// The first of its card that the gateway has.
+    #[default]
+    Auto,
+    /// JSON-RPC.
+    JsonRpc,
+    /// HTTP+JSON, of A2A 0.3 or 1.0.
+    HttpJson,
+}
+
+choice! {
+    /// The binding of A2A by which an agent is called.
+    AgentBinding as "AgentBinding" {
+        "auto" => Self::Auto,
+        "jsonrpc" => Self::JsonRpc,
+        "http_json" => Self::HttpJson,
+    }
+}
 
 section! {
     /// Timeouts of requests to an agent.

@@ -77,7 +77,7 @@ pub(crate) use credentials::{FRAMING, is_forbidden};
 pub use document::ConfigDocument;
 pub(crate) use document::DocumentChanges;
 pub use documentation::{example, key_reference};
-pub use endpoints::{AgentTimeouts, Breaker, Health, Queue};
+pub use endpoints::{AgentBinding, AgentTimeouts, Breaker, Health, Queue};
 pub(crate) use forms::parse_duration;
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
 pub use listener::{

@@ -100,6 +100,9 @@ struct AgentState<'a> {
     ready: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<&'static str>,
+    /// The name of its binding in cards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binding: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<bool>,
     tools: Vec<&'a str>,
@@ -249,6 +252,7 @@ fn agent_state<'a>(agent: &'a Agent, catalogue: &'a Catalogue) -> AgentState<'a>
         name: &agent.settings.name,
         ready: known.is_some() && is_usable,
         protocol: known.as_ref().map(|known| known.interface.version_name()),
+        binding: known.as_ref().map(|known| known.interface.binding.name()),
         streaming: known.as_ref().map(|known| known.card.streaming),
         tools: tools.map(|tool| tool.name.as_str()).collect(),
         endpoints: agent.endpoints().into_iter().map(endpoint_health).collect(),

@@ -57,7 +57,7 @@ fn problem_names_the_line_of_the_default() {
          5m, 2h or 30d\n\
          gateway.yaml:5: agent_defaults.rate: expected a whole number, found a text\n\
          gateway.yaml:6: agent_defaults.zebra: unknown key (known: card, manifest, signature, headers, auth, forward_headers, \
-         tls, tools, tool_name, description, skills, protocol, output_modes, extensions, allow_hosts, proxy, timeouts, \
+         tls, tools, tool_name, description, skills, protocol, binding, output_modes, extensions, allow_hosts, proxy, timeouts, \
          streaming, push, a2a, endpoints, breaker, health, max_calls, queue, rate, task)"
     );
     let defaults = "agent_defaults:\n  timeouts:\n    total: 1h\n";

@@ -56,6 +56,11 @@ impl Card {
         )
     }
 
+    /// A 0.3 card that offers only HTTP+JSON.
+    pub fn http_json_0_3() -> Self {
+        Self::v0_3().set("preferredTransport", "HTTP+JSON")
+    }
+
     /// A 0.1 card: streaming, no skill yet, at the old path.
     pub fn v0_1() -> Self {
         Self::of(

@@ -127,6 +127,73 @@ pub mod v0_3 {
     }
 }
 
+/// A2A 0.3 by HTTP+JSON, as the official SDK for Python writes it.
+pub mod rest_0_3 {
+    use serde_json::{Value, json};
+
+    /// A bare task, as a request for it returns it.
+    pub fn bare_task(id: &str, context: &str, state: &str) -> Value {
+        json!({ "id": id, "contextId": context, "status": status(state, None) })
+    }
+
+    pub fn task(id: &str, context: &str, state: &str) -> Value {
+        json!({ "task": bare_task(id, context, state) })
+    }
+
+    /// A completed task with one text artifact, and with the message that began it.
+    pub fn bare_completed(id: &str, context: &str, text: &str) -> Value {
+        let mut task = bare_task(id, context, "completed");
+        task["artifacts"] =
+            json!([{ "artifactId": "answer", "name": "answer", "parts": [{ "text": text }] }]);
+        task["history"] = json!([{
+            "messageId": "m-1", "contextId": context, "taskId": id, "role": "ROLE_USER", "content": [{ "text": "sing" }],
+            "metadata": {},
+        }]);
+        task
+    }
+
+    pub fn completed(id: &str, context: &str, text: &str) -> Value {
+        json!({ "task": bare_completed(id, context, text) })
+    }
+
+    pub fn asking(id: &str, context: &str, question: &str) -> Value {
+        let mut task = bare_task(id, context, "input-required");
+        task["status"] = status("input-required", Some(question));
+        json!({ "task": task })
+    }
+
+    pub fn message(text: &str) -> Value {
+        json!({ "message": {
+            "messageId": "agent-message", "contextId": "context-1", "role": "ROLE_AGENT", "content": [{ "text": text }],
+        }})
+    }
+
+    pub fn status_update(id: &str, context: &str, state: &str, text: Option<&str>, is_final: bool) -> Value {
+        let mut update = json!({ "taskId": id, "contextId": context, "status": status(state, text) });
+        if is_final {
+            update["final"] = true.into();
+        }
+        json!({ "statusUpdate": update })
+    }
+
+    /// A chunk of the artifact `report`.
+    pub fn artifact_update(id: &str, context: &str, text: &str, append: bool, last: bool) -> Value {
+        super::v1::artifact_update(id, context, text, append, last)
+    }
+
+    /// The server leaves times out.
+    fn status(state: &str, text: Option<&str>) -> Value {
+        let word = if state == "canceled" { "cancelled" } else { state };
+        let mut status = json!({ "state": format!("TASK_STATE_{}", word.to_uppercase().replace('-', "_")) });
+        if let Some(text) = text {
+            status["message"] = json!({
+                "messageId": format!("status-{text}"), "role": "ROLE_AGENT", "content": [{ "text": text }],
+            });
+        }
+        status
+    }
+}
+
 /// A2A 0.1: the client makes the task id, so these take it from the request.
 pub mod v0_1 {
     use serde_json::{Value, json};

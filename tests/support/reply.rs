@@ -201,6 +201,13 @@ impl Reply {
         self.bytes(format!("data: {value}\n\n").as_bytes())
     }
 
+    /// The same over several lines, as the official SDK of 0.3 for Python writes it.
+    pub fn long_event(self, value: &Value) -> Self {
+        let text = serde_json::to_string_pretty(value).expect("JSON");
+        let lines: String = text.lines().map(|line| format!("data: {line}\r\n")).collect();
+        self.bytes(format!("{lines}\r\n").as_bytes())
+    }
+
     /// An SSE comment.
     pub fn comment(self, text: &str) -> Self {
         self.bytes(format!(": {text}\n\n").as_bytes())

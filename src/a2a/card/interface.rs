@@ -1,4 +1,4 @@
-//! Chooses the interface of a card, and its dialect.
+//! Chooses the interface of a card, its dialect and its binding.
 //!
 //! The version is detected from the members of a card, because cards with members of several
 //! versions are common. If the card shows no version, a probe asks the agent (see `dialect`).
@@ -39,6 +39,17 @@ pub struct AgentInterface {
 }
 
 impl AgentInterface {
+    /// Returns true if the card declares the dialect for it: another may be tried by JSON-RPC, which has one URL for
+    /// all, but not by the paths of HTTP+JSON.
+    pub(crate) fn is_declared(&self) -> bool {
+        let declared = self.version.as_deref().map(spoken);
+        match self.dialect {
+            Dialect::V0_1 => declared == Some(ProtocolVersion::V0_1),
+            Dialect::V0_3 => declared == Some(ProtocolVersion::Slash),
+            Dialect::V1 => declared == Some(ProtocolVersion::V1),
+        }
+    }
+
     /// Returns the version of A2A for people: that of the dialect, unless the card declares 0.2,
     /// which has the dialect of 0.3.
     pub fn version_name(&self) -> &'static str {
@@ -64,22 +75,35 @@ pub(super) struct VersionMarkers {
     pub(super) v0_1: bool,
 }
 
+/// The dialect and the binding that the operator or a probe requires; absent: any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InterfacePin {
+    /// The dialect.
+    pub dialect: Option<Dialect>,
+    /// The binding.
+    pub binding: Option<Binding>,
+}
+
+impl From<Option<Dialect>> for InterfacePin {
+    fn from(dialect: Option<Dialect>) -> Self {
+        Self { dialect, binding: None }
+    }
+}
+
+impl InterfacePin {
+    /// Returns the binding of an offer, if the pin and the dialect permit it.
+    fn binding_of(self, offer: &InterfaceCandidate, dialect: Dialect) -> Option<Binding> {
+        let binding = Binding::of_name(&offer.binding).filter(|binding| binding.speaks(dialect))?;
+        self.binding.is_none_or(|pin| pin == binding).then_some(binding)
+    }
+}
+
 impl InterfaceCandidate {
-    fn is_json_rpc(&self) -> bool {
-        self.binding.eq_ignore_ascii_case("JSONRPC")
-    }
-
-    /// Returns true if the routes of A2A 1.0 apply; those of 0.3 differ.
-    fn is_http_json(&self) -> bool {
-        self.binding.eq_ignore_ascii_case("HTTP+JSON")
-            && matches!(self.speaks(), ProtocolVersion::V1 | ProtocolVersion::NotSaid)
-    }
-
     fn speaks(&self) -> ProtocolVersion {
         self.version.as_deref().map_or(ProtocolVersion::NotSaid, spoken)
     }
 
-    fn interface(&self, dialect: Dialect) -> Result<AgentInterface, CardError> {
+    fn interface(&self, dialect: Dialect, binding: Binding) -> Result<AgentInterface, CardError> {
         let absolute = self.url.parse::<Uri>().is_ok_and(|uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.host().is_some_and(|host| !host.is_empty())
@@ -91,7 +115,6 @@ impl InterfaceCandidate {
             Dialect::V0_1 | Dialect::V0_3 => None,
             Dialect::V1 => self.tenant.clone(),
         };
-        let binding = if self.is_json_rpc() { Binding::JsonRpc } else { Binding::HttpJson };
         if let Some(tenant) = tenant.as_deref().filter(|_| binding == Binding::HttpJson)
             && segment(tenant).is_err()
         {
@@ -123,51 +146,73 @@ fn spoken(version: &str) -> ProtocolVersion {
     }
 }
 
-/// Applies the rules of detection.
+/// Returns the dialect of a card's offer; nothing if the gateway does not speak it, or if the card does not show
+/// it.
+fn shown(offer: &InterfaceCandidate, signs: &VersionMarkers) -> Option<Dialect> {
+    match offer.speaks() {
+        ProtocolVersion::V1 => Some(Dialect::V1),
+        ProtocolVersion::Slash => Some(Dialect::V0_3),
+        ProtocolVersion::V0_1 => Some(Dialect::V0_1),
+        ProtocolVersion::Other => None,
+        // Agents of early 1.0 SDKs declare no version, and the one at the top of their card is wrong.
+        ProtocolVersion::NotSaid if signs.modern => Some(Dialect::V1),
+        // 0.1 has no other binding.
+        ProtocolVersion::NotSaid
+            if signs.slash || Binding::of_name(&offer.binding) == Some(Binding::HttpJson) =>
+        {
+            Some(Dialect::V0_3)
+        }
+        ProtocolVersion::NotSaid => signs.v0_1.then_some(Dialect::V0_1),
+    }
+}
+
+/// Returns the offers in the order of preference: that of the card, of which before 1.0 only the first place
+/// counts. The others are then in the gateway's order of bindings.
+fn preferred<'a>(offers: &'a [InterfaceCandidate], signs: &VersionMarkers) -> Vec<&'a InterfaceCandidate> {
+    let mut ordered: Vec<_> = offers.iter().collect();
+    if !signs.modern
+        && let Some((_, others)) = ordered.split_first_mut()
+    {
+        let place = |offer: &&InterfaceCandidate| {
+            let binding = Binding::of_name(&offer.binding);
+            Binding::ALL.iter().position(|known| Some(*known) == binding).unwrap_or(Binding::ALL.len())
+        };
+        others.sort_by_key(place);
+    }
+    ordered
+}
+
+/// Applies the rules of detection: the newest version that both speak, and of its interfaces the one that the card
+/// prefers.
 pub(super) fn choose(
     offers: &[InterfaceCandidate],
     signs: &VersionMarkers,
-    pin: Option<Dialect>,
+    pin: InterfacePin,
 ) -> Result<AgentInterface, CardError> {
-    if let Some(dialect) = pin {
-        return pinned(offers, signs, dialect);
+    if let Some(dialect) = pin.dialect {
+        return pinned(offers, signs, dialect, pin);
     }
-    let json_rpc = || offers.iter().filter(|offer| offer.is_json_rpc());
-    let Some(first) = json_rpc().next() else { return by_route(offers, signs) };
-    if !signs.modern {
-        return by_markers(first, signs);
+    let ordered = preferred(offers, signs);
+    for dialect in [Dialect::V1, Dialect::V0_3, Dialect::V0_1] {
+        for offer in ordered.iter().filter(|offer| shown(offer, signs) == Some(dialect)) {
+            if let Some(binding) = pin.binding_of(offer, dialect) {
+                return offer.interface(dialect, binding);
+            }
+        }
     }
-    // Agents of early 1.0 SDKs declare no version, and the one at the top of their card is wrong.
-    if let Some(offer) =
-        json_rpc().find(|offer| matches!(offer.speaks(), ProtocolVersion::V1 | ProtocolVersion::NotSaid))
-    {
-        return offer.interface(Dialect::V1);
+    for offer in ordered.iter().filter(|offer| offer.speaks() == ProtocolVersion::NotSaid) {
+        // By JSON-RPC the agent can be asked for its version.
+        if let Some(binding) = pin.binding_of(offer, Dialect::V0_1) {
+            return Err(CardError::Ambiguous { url: offer.interface(Dialect::V0_1, binding)?.url });
+        }
     }
-    if let Some(offer) = json_rpc().find(|offer| offer.speaks() == ProtocolVersion::Slash) {
-        return offer.interface(Dialect::V0_3);
-    }
-    if let Some(offer) = json_rpc().find(|offer| offer.speaks() == ProtocolVersion::V0_1) {
-        return offer.interface(Dialect::V0_1);
-    }
-    by_route(offers, signs).map_err(|_| unsupported(json_rpc()))
-}
-
-/// Chooses the interface of an agent without JSON-RPC.
-fn by_route(offers: &[InterfaceCandidate], signs: &VersionMarkers) -> Result<AgentInterface, CardError> {
-    let offer = offers.iter().find(|offer| signs.modern && offer.is_http_json());
-    offer.ok_or_else(|| no_binding(offers))?.interface(Dialect::V1)
-}
-
-/// Chooses the dialect of a card from before 1.0, which declares its version or shows it.
-fn by_markers(offer: &InterfaceCandidate, signs: &VersionMarkers) -> Result<AgentInterface, CardError> {
-    match offer.speaks() {
-        ProtocolVersion::V1 => offer.interface(Dialect::V1),
-        ProtocolVersion::Slash => offer.interface(Dialect::V0_3),
-        ProtocolVersion::V0_1 => offer.interface(Dialect::V0_1),
-        ProtocolVersion::Other => Err(unsupported(std::iter::once(offer))),
-        ProtocolVersion::NotSaid if signs.slash => offer.interface(Dialect::V0_3),
-        ProtocolVersion::NotSaid if signs.v0_1 => offer.interface(Dialect::V0_1),
-        ProtocolVersion::NotSaid => Err(CardError::Ambiguous { url: offer.interface(Dialect::V0_1)?.url }),
+    let of_binding = |offer: &&InterfaceCandidate| {
+        let binding = Binding::of_name(&offer.binding);
+        binding.is_some() && pin.binding.is_none_or(|pin| Some(pin) == binding)
+    };
+    match offers.iter().any(|offer| of_binding(&offer)) {
+        true => Err(unsupported(offers.iter().filter(of_binding))),
+        false => Err(no_binding(offers, pin)),
     }
 }
 
@@ -176,19 +221,26 @@ fn pinned(
     offers: &[InterfaceCandidate],
     signs: &VersionMarkers,
     dialect: Dialect,
+    pin: InterfacePin,
 ) -> Result<AgentInterface, CardError> {
     let wanted = match dialect {
         Dialect::V0_1 => ProtocolVersion::V0_1,
         Dialect::V0_3 => ProtocolVersion::Slash,
         Dialect::V1 => ProtocolVersion::V1,
     };
-    let json_rpc = || offers.iter().filter(|offer| offer.is_json_rpc());
-    let fitting = json_rpc().find(|offer| offer.speaks() == wanted);
-    let old = signs.old.iter().find(|offer| offer.is_json_rpc() && dialect != Dialect::V1);
-    let unsaid = json_rpc().find(|offer| offer.speaks() == ProtocolVersion::NotSaid);
-    let by_route = offers.iter().find(|offer| signs.modern && dialect == Dialect::V1 && offer.is_http_json());
-    let offer = fitting.or(old).or(unsaid).or(by_route).or_else(|| json_rpc().next());
-    offer.ok_or_else(|| no_binding(offers))?.interface(dialect)
+    let ordered = preferred(offers, signs);
+    let callable = || ordered.iter().filter(|offer| pin.binding_of(offer, dialect).is_some()).copied();
+    let of_version = |version| callable().find(|offer| offer.speaks() == version);
+    let old =
+        || signs.old.iter().find(|offer| dialect != Dialect::V1 && pin.binding_of(offer, dialect).is_some());
+    // An offer of another version: rather by JSON-RPC, which has one URL and no paths.
+    let any = |binding| callable().find(|offer| Binding::of_name(&offer.binding) == Some(binding));
+    let offer = of_version(wanted)
+        .or_else(old)
+        .or_else(|| of_version(ProtocolVersion::NotSaid))
+        .or_else(|| Binding::ALL.into_iter().find_map(any))
+        .ok_or_else(|| no_binding(offers, pin))?;
+    offer.interface(dialect, pin.binding_of(offer, dialect).unwrap_or(Binding::JsonRpc))
 }
 
 /// Returns the other supported interfaces, one per URL.
@@ -196,32 +248,36 @@ pub(super) fn others(
     offers: &[InterfaceCandidate],
     signs: &VersionMarkers,
     first: &AgentInterface,
-    pin: Option<Dialect>,
+    pin: InterfacePin,
 ) -> Vec<AgentInterface> {
     let mut others: Vec<AgentInterface> = Vec::new();
-    for offer in offers {
+    for offer in preferred(offers, signs) {
         let dialect = match offer.speaks() {
-            ProtocolVersion::V1 => Dialect::V1,
-            ProtocolVersion::Slash => Dialect::V0_3,
-            ProtocolVersion::V0_1 => Dialect::V0_1,
             ProtocolVersion::NotSaid => first.dialect,
-            ProtocolVersion::Other => continue,
+            _ => match shown(offer, signs) {
+                Some(dialect) => dialect,
+                None => continue,
+            },
         };
-        let is_callable =
-            offer.is_json_rpc() || (signs.modern && dialect == Dialect::V1 && offer.is_http_json());
+        let Some(binding) = pin.binding_of(offer, dialect) else { continue };
         let is_known = offer.url == first.url || others.iter().any(|other| other.url == offer.url);
-        if is_callable && !is_known && pin.is_none_or(|pin| pin == dialect) {
-            others.extend(offer.interface(dialect));
+        if !is_known && pin.dialect.is_none_or(|pin| pin == dialect) {
+            others.extend(offer.interface(dialect, binding));
         }
     }
     others
 }
 
-fn no_binding(offers: &[InterfaceCandidate]) -> CardError {
+fn no_binding(offers: &[InterfaceCandidate], pin: InterfacePin) -> CardError {
     let mut offered: Vec<String> = offers.iter().map(|offer| offer.binding.clone()).collect();
     offered.dedup();
     offered.truncate(8);
-    CardError::UnsupportedBinding { offered }
+    match pin.binding {
+        Some(binding) if offers.iter().any(|offer| Binding::of_name(&offer.binding).is_some()) => {
+            CardError::PinnedBinding { binding: binding.name(), offered }
+        }
+        _ => CardError::UnsupportedBinding { offered },
+    }
 }
 
 fn unsupported<'a>(offers: impl Iterator<Item = &'a InterfaceCandidate>) -> CardError {

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 pub use self::interface::AgentInterface;
-pub use self::interface::InterfaceCandidate;
+pub use self::interface::{InterfaceCandidate, InterfacePin};
 pub use self::security::{ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
 pub use self::signature::{CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature};
 use self::wire::CardIn;
@@ -125,9 +125,17 @@ pub enum CardError {
     NotACard(String),
     /// The agent offers no binding that the gateway supports.
     #[error(
-        "agent offers neither JSON-RPC nor the HTTP+JSON of A2A 1.0, only: {}; it must enable one of the two", offered.join(", ")
+        "agent offers neither JSON-RPC nor HTTP+JSON in a version that the gateway speaks, only: {}; it must enable one of the two", offered.join(", ")
     )]
     UnsupportedBinding {
+        /// The bindings that it offers.
+        offered: Vec<String>,
+    },
+    /// The agent does not offer the binding that the operator requires.
+    #[error("agent does not offer {binding}, which its setting binding requires, only: {}", offered.join(", "))]
+    PinnedBinding {
+        /// The required binding.
+        binding: &'static str,
         /// The bindings that it offers.
         offered: Vec<String>,
     },
@@ -184,23 +192,19 @@ impl AgentCard {
         card.into_card(shown)
     }
 
-    /// Chooses the interface; `pin` is the dialect that the operator or a probe requires.
+    /// Chooses the interface; `pin` is the dialect, or dialect and binding, that the operator or a probe
+    /// requires.
     ///
     /// # Errors
     ///
     /// [`CardError`] if there is none, or none that is certain: then probe and pin.
-    pub fn interface(&self, pin: Option<super::Dialect>) -> Result<AgentInterface, CardError> {
-        interface::choose(&self.interfaces, &self.signs, pin)
+    pub fn interface(&self, pin: impl Into<InterfacePin>) -> Result<AgentInterface, CardError> {
+        interface::choose(&self.interfaces, &self.signs, pin.into())
     }
 
-    /// Returns the other supported interfaces, at other URLs than `first`, in the order of the
-    /// card.
+    /// Returns the other supported interfaces, at other URLs than `first`, in the order of preference.
     #[must_use]
-    pub(crate) fn other_interfaces(
-        &self,
-        first: &AgentInterface,
-        pin: Option<super::Dialect>,
-    ) -> Vec<AgentInterface> {
+    pub(crate) fn other_interfaces(&self, first: &AgentInterface, pin: InterfacePin) -> Vec<AgentInterface> {
         interface::others(&self.interfaces, &self.signs, first, pin)
     }
 }

@@ -190,6 +190,7 @@ enum BodyMember {
     MessageId,
     Role,
     Parts,
+    Content,
     ReferenceTaskIds,
     Extensions,
     Metadata,
@@ -275,6 +276,8 @@ impl DecodedBody {
             BodyMember::MessageId => self.message_id = object.next_value()?,
             BodyMember::Role => self.role = object.next_value()?,
             BodyMember::Parts => self.parts = object.next_value()?,
+            // The parts of a message in HTTP+JSON of 0.3.
+            BodyMember::Content if self.parts.0.is_none() => self.parts = object.next_value()?,
             BodyMember::ReferenceTaskIds => self.reference_task_ids = object.next_value()?,
             BodyMember::Extensions => self.extensions = object.next_value()?,
             BodyMember::Metadata => self.metadata = object.next_value()?,
@@ -283,6 +286,7 @@ impl DecodedBody {
             | BodyMember::Message
             | BodyMember::StatusUpdate
             | BodyMember::ArtifactUpdate
+            | BodyMember::Content
             | BodyMember::Other => {
                 object.next_value::<IgnoredAny>()?;
             }
@@ -298,6 +302,8 @@ pub(in super::super) struct MessageIn {
     message_id: LenientString,
     role: LenientString,
     parts: LenientList<PartIn>,
+    /// The parts in HTTP+JSON of 0.3.
+    content: LenientList<PartIn>,
     task_id: LenientString,
     context_id: LenientString,
     reference_task_ids: LenientList<LenientString>,
@@ -310,7 +316,7 @@ impl From<MessageIn> for Message {
         Self {
             message_id: message.message_id.filled(),
             role: role(&message.role),
-            parts: parts(message.parts),
+            parts: parts(if message.parts.0.is_some() { message.parts } else { message.content }),
             task_id: message.task_id.filled(),
             context_id: message.context_id.filled(),
             reference_task_ids: message

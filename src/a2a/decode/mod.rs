@@ -22,7 +22,7 @@ use super::push::PushIn;
 
 pub(crate) use self::body::DecodedBody;
 pub(super) use body::MessageIn;
-pub(super) use part::take_descriptions;
+pub(super) use part::{take_descriptions, unwrap_proto_data};
 
 impl Dialect {
     /// Decodes one JSON-RPC response object: the data of a stream's event, or the response to a

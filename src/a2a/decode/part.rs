@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
@@ -54,13 +56,15 @@ struct PartContent {
 }
 
 #[derive(Default, serde::Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct FileIn {
     name: LenientString,
-    #[serde(rename = "mimeType")]
     mime_type: LenientString,
     bytes: LenientString,
     uri: LenientString,
+    /// 0.3 by HTTP+JSON has this member and the next.
+    file_with_bytes: LenientString,
+    file_with_uri: LenientString,
 }
 
 impl<'de> Deserialize<'de> for RawPart<'de> {
@@ -152,7 +156,8 @@ impl<'de> RawPart<'de> {
     fn file(&self) -> Option<PartContent> {
         let LenientObject(file) = serde_json::from_str::<LenientObject<FileIn>>(self.file?.get()).ok()?;
         let file = file?;
-        let body = match (file.bytes.filled(), file.uri.filled()) {
+        let bytes = file.bytes.filled().or_else(|| file.file_with_bytes.filled().map(decoded_once));
+        let body = match (bytes, file.uri.filled().or(file.file_with_uri.filled())) {
             (Some(base64), _) => PartBody::Raw(base64),
             (None, Some(uri)) => PartBody::Url(uri),
             (None, None) => return None,
@@ -307,6 +312,22 @@ fn take_description(part: &mut Part) {
         }
     }
     part.metadata = described.written();
+}
+
+/// Returns the base64 of a file in the protobuf form, where the official SDKs for Python, Java and Go encode the
+/// base64 text once more. That for JavaScript does not: bytes that are no base64 text stay as they are.
+fn decoded_once(base64: String) -> String {
+    let inner = STANDARD.decode(&base64).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    inner.filter(|inner| !inner.is_empty() && STANDARD.decode(inner).is_ok()).unwrap_or(base64)
+}
+
+/// Takes data out of the object that the protobuf form has around it.
+pub(in super::super) fn unwrap_proto_data(part: &mut Part) {
+    let PartBody::Data(data) = &part.body else { return };
+    let Some(inner) = RawObject::read(data).only("data") else { return };
+    let inner = inner.to_owned();
+    part.body = PartBody::Data(inner);
+    unwrap_data(part);
 }
 
 /// Unwraps data that `encode` and the official SDK wrap because it is not an object.

@@ -1,8 +1,9 @@
-//! Converts the params of JSON-RPC to HTTP+JSON of A2A 1.0, and its responses to JSON-RPC (A2A 1.0
-//! §11).
+//! Converts the params of JSON-RPC to HTTP+JSON of the same A2A version, and its responses to JSON-RPC
+//! (A2A 1.0 §11, 0.3 §3.2.3).
 //!
-//! So a request to an agent that supports only HTTP+JSON takes the same path as any other. The
-//! gateway's own requests are in `a2a::binding`, the routes in `a2a::route`.
+//! So a request to an agent that supports only HTTP+JSON takes the same path as any other. In 1.0 both
+//! bindings have one form, in 0.3 each has its own (see `a2a::proto_json`). The gateway's own requests
+//! are in `a2a::binding`, the routes in `a2a::route`.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,11 +12,16 @@ use super::super::binding::BoundRequest;
 use super::super::card::AgentInterface;
 use super::super::decode;
 use super::super::dialect::Dialect;
+use super::super::encode::to_json;
 use super::super::error::RpcError;
 use super::super::error::{AgentError, ErrorKind};
+use super::super::model::StreamResponse;
 use super::super::operation::Operation;
+use super::super::proto_json;
+use super::super::push::PushOut;
 use super::super::route::{PathSegmentError, percent_encoded, segment};
-use super::request::BadParams;
+use super::request::{BadParams, ClientRequest, RequestParams, SendMessageRequest};
+use super::response::{AgentResponse, ResponseTranslator};
 use crate::jsonrpc::{Id, Object, Text, write_error};
 
 /// The params that go into paths and queries.
@@ -64,14 +70,55 @@ struct RestError<'a> {
 }
 
 impl AgentInterface {
-    /// Encodes an operation with these params of A2A 1.0 as requests of HTTP+JSON, of which the
-    /// first that the agent has a route for counts. The tenant of the interface is in the path, not
-    /// in the params.
+    /// Encodes an operation with these params of the interface's version as requests of HTTP+JSON, of
+    /// which the first that the agent has a route for counts. The tenant of the interface is in the
+    /// path, not in the params.
     ///
     /// # Errors
     ///
     /// [`BadParams`] if a required id is missing, or cannot go into a path.
     pub(crate) fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
+        match self.dialect {
+            Dialect::V0_1 | Dialect::V0_3 => self.to_http_0_3(operation, params),
+            Dialect::V1 => self.to_http_1_0(operation, params),
+        }
+    }
+
+    /// Encodes params of 0.3: decoded, and encoded in the form of the binding.
+    fn to_http_0_3(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
+        let raw: &RawValue = serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
+        let request = ClientRequest::read(Dialect::V0_3, operation, Some(raw))?;
+        let task_id = request.task_id().unwrap_or_default();
+        // An agent that is given no id of a configuration uses that of the task.
+        let config = |id: Option<&'_ str>| id.unwrap_or(task_id).to_owned();
+        let (mut config_id, mut body) = (String::new(), Vec::new());
+        match &request.asked {
+            RequestParams::Say(said) => body = request.proto_send(said),
+            RequestParams::SetPush { config: webhook, .. } => {
+                config_id = config(webhook.id.as_deref());
+                segment(&config_id)?;
+                let webhook = PushOut::new(webhook, Dialect::V0_3);
+                body = proto_json::register_push(task_id, &config_id, webhook.with_id(&config_id));
+            }
+            RequestParams::Push { config_id: id, .. } => config_id = config(id.as_deref()),
+            RequestParams::Task(_) if operation == Operation::Subscribe => {
+                return Ok(self.http_subscribe(task_id)?);
+            }
+            RequestParams::Task(_) if operation == Operation::Cancel => body = b"{}".to_vec(),
+            RequestParams::Task(_) | RequestParams::Nothing => {}
+        }
+        let of_path = |name: &str| {
+            let is_config = name == "id" && matches!(operation, Operation::GetPush | Operation::DeletePush);
+            Ok::<_, BadParams>(if is_config { config_id.as_str() } else { task_id })
+        };
+        let mut written = self.http_request(operation, of_path, body)?;
+        if let Some(length) = request.history.filter(|_| operation == Operation::Get) {
+            written.route.push_str(&format!("?historyLength={length}"));
+        }
+        Ok(vec![written])
+    }
+
+    fn to_http_1_0(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
         let given: RouteParams<'_> =
             serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
         let param = |name: &str| {
@@ -121,6 +168,20 @@ impl AgentInterface {
     }
 }
 
+impl ClientRequest {
+    /// Encodes a message in the form of HTTP+JSON of 0.3.
+    fn proto_send(&self, said: &SendMessageRequest) -> Vec<u8> {
+        let configuration = proto_json::SendMessageConfiguration {
+            accepted_output_modes: &said.modes,
+            push_notification: said.push.as_ref().map(|push| PushOut::new(push, Dialect::V0_3)),
+            history_length: self.history,
+            blocking: !said.at_once,
+        };
+        let metadata = self.metadata.as_deref();
+        to_json(&proto_json::SendMessageRequest::new(&said.message, configuration, metadata), 512)
+    }
+}
+
 impl From<PathSegmentError> for BadParams {
     fn from(_: PathSegmentError) -> Self {
         Self(PathSegmentError::TEXT)
@@ -151,31 +212,119 @@ impl RouteParams<'_> {
     }
 }
 
-/// Converts a response of HTTP+JSON with this status to a JSON-RPC response: the body becomes the
-/// `result`, or its error the `error`. `None` if it is a failure that does not come from the agent.
+/// A response of HTTP+JSON, or an event of its stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HttpAnswer<'a> {
+    /// The dialect of the agent.
+    pub agent: Dialect,
+    /// The operation; `None` for a method of an extension.
+    pub operation: Option<Operation>,
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, or the data of the event.
+    pub json: &'a str,
+}
+
+/// Converts a response of HTTP+JSON to a JSON-RPC response: the body becomes the `result`, or its error the
+/// `error`. `None` if it is a failure that does not come from the agent.
 ///
 /// # Errors
 ///
 /// [`AgentError`] if it is no JSON.
-pub(crate) fn to_json_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
-    let is_success = (200..300).contains(&status);
-    let failed = serde_json::from_str::<Object<RestErrorBody<'_>>>(json).ok().map(|Object(said)| said.error);
-    if let Some(error) = failed.filter(|error| error.get() != "null") {
-        let Some(RpcError { code, message, data }) =
-            failure(json, error, if is_success { 500 } else { status })
-        else {
+pub(crate) fn to_json_rpc(id: &Id, answer: HttpAnswer<'_>) -> Result<Option<String>, AgentError> {
+    match answer.agent {
+        Dialect::V0_1 | Dialect::V0_3 => answer.of_0_3(id),
+        Dialect::V1 => answer.of_1_0(id),
+    }
+}
+
+impl HttpAnswer<'_> {
+    fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    fn of_1_0(&self, id: &Id) -> Result<Option<String>, AgentError> {
+        let Self { status, json, .. } = *self;
+        let failed =
+            serde_json::from_str::<Object<RestErrorBody<'_>>>(json).ok().map(|Object(said)| said.error);
+        if let Some(error) = failed.filter(|error| error.get() != "null") {
+            let status = if self.is_success() { 500 } else { status };
+            return Ok(failure(json, error, status).and_then(|error| rpc_failure(id, &error)));
+        }
+        if !self.is_success() {
             return Ok(None);
+        }
+        self.as_it_is(id).map(Some)
+    }
+
+    /// Returns a response with the body as its result.
+    fn as_it_is(&self, id: &Id) -> Result<String, AgentError> {
+        let result = if self.json.trim().is_empty() { "null" } else { self.json };
+        let result: &RawValue = serde_json::from_str(result)
+            .map_err(|error| AgentError::invalid_response(&format!("not JSON: {error}")))?;
+        Ok(rpc_result(id, result.get()))
+    }
+
+    /// Decodes a response of 0.3, and encodes it in the form of JSON-RPC.
+    fn of_0_3(&self, id: &Id) -> Result<Option<String>, AgentError> {
+        let failed = |error: &AgentError| rpc_failure(id, &RpcError::of(error, Dialect::V0_3));
+        if !self.is_success() {
+            let json = self.json.as_bytes();
+            let words = || proto_json::error_text(json).filter(|_| self.status == 500);
+            let no_route = || {
+                let text = "agent has no such operation by HTTP+JSON";
+                (self.status == 405).then(|| AgentError::from_code(ErrorKind::Unsupported, -32004, text))
+            };
+            let error = proto_json::refusal(json, self.status)
+                .or_else(no_route)
+                .or_else(|| Some(AgentError::from_code(ErrorKind::Internal, -32603, &words()?)));
+            return Ok(error.as_ref().and_then(failed));
+        }
+        let answer = match self.operation {
+            Some(
+                Operation::Send
+                | Operation::Stream
+                | Operation::Get
+                | Operation::Cancel
+                | Operation::Subscribe,
+            ) => {
+                match proto_json::event(self.json.as_bytes()) {
+                    // It has no form in JSON-RPC, and the reader has the words for it.
+                    Ok(StreamResponse::Unknown) => return self.as_it_is(id).map(Some),
+                    Ok(event) => AgentResponse::event(event, Dialect::V0_3),
+                    Err(error @ AgentError::Refused { .. }) => return Ok(failed(&error)),
+                    Err(error) => return Err(error),
+                }
+            }
+            Some(Operation::SetPush | Operation::GetPush) => self.push()?,
+            Some(Operation::ListPush) => self.pushes()?,
+            Some(Operation::DeletePush) => return Ok(Some(rpc_result(id, "null"))),
+            Some(Operation::List | Operation::ExtendedCard) | None => return self.as_it_is(id).map(Some),
         };
-        let code = i32::try_from(code).unwrap_or(-32603);
-        return Ok(String::from_utf8(write_error(Some(id), code, &message, data.as_deref())).ok());
+        let result = ResponseTranslator::without_request(Dialect::V0_3).event_or_result(answer)?;
+        Ok(String::from_utf8(result).ok().map(|result| rpc_result(id, &result)))
     }
-    if !is_success {
-        return Ok(None);
+
+    /// Decodes a push configuration of 0.3.
+    fn push(&self) -> Result<AgentResponse, AgentError> {
+        let json = proto_json::with_json_names(self.json.as_bytes())?;
+        AgentResponse::of_push(&json)
     }
-    let result = if json.trim().is_empty() { "null" } else { json };
-    let result: &RawValue = serde_json::from_str(result)
-        .map_err(|error| AgentError::invalid_response(&format!("not JSON: {error}")))?;
-    Ok(Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}", id.as_json(), result.get())))
+
+    /// Decodes a list of them.
+    fn pushes(&self) -> Result<AgentResponse, AgentError> {
+        let json = proto_json::with_json_names(self.json.as_bytes())?;
+        AgentResponse::of_pushes(&json)
+    }
+}
+
+fn rpc_result(id: &Id, result: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_json())
+}
+
+fn rpc_failure(id: &Id, error: &RpcError) -> Option<String> {
+    let code = i32::try_from(error.code).unwrap_or(-32603);
+    String::from_utf8(write_error(Some(id), code, &error.message, error.data.as_deref())).ok()
 }
 
 /// Decodes an error of HTTP+JSON. Without an A2A reason it comes from the agent if it names a gRPC
@@ -284,10 +433,193 @@ mod tests {
         }
     }
 
+    /// Encodes params of 0.3 for an agent of HTTP+JSON.
+    fn of_0_3(operation: Operation, params: &str) -> Result<Vec<String>, BadParams> {
+        let interface = AgentInterface { dialect: Dialect::V0_3, ..interface(None) };
+        let told = |outgoing: &BoundRequest| {
+            let body = String::from_utf8_lossy(&outgoing.body).into_owned();
+            format!("{} {} {body}", outgoing.verb, outgoing.route).trim_end().to_owned()
+        };
+        Ok(interface.to_http(operation, params)?.iter().map(told).collect())
+    }
+
+    #[test]
+    fn operations_of_0_3_have_their_form() {
+        let message =
+            r#""kind":"message","messageId":"m","role":"user","parts":[{"kind":"text","text":"x"}]"#;
+        let proto = r#""messageId":"m","role":"ROLE_USER","content":[{"text":"x"}]"#;
+        let push = r#"{"url":"https://c/x","token":"s","authentication":{"schemes":["Bearer"]}}"#;
+        for (operation, params, expected) in [
+            (
+                Operation::Send,
+                format!(r#"{{"message":{{{message},"referenceTaskIds":["t"]}},"metadata":{{"a":1.0}}}}"#),
+                format!(
+                    r#"POST /v1/message:send {{"message":{{{proto}}},"configuration":{{"blocking":true}},"metadata":{{"a":1.0}}}}"#
+                ),
+            ),
+            (
+                Operation::Stream,
+                format!(
+                    r#"{{"message":{{{message}}},"configuration":{{"blocking":false,"historyLength":3,"pushNotificationConfig":{push}}}}}"#
+                ),
+                format!(
+                    r#"POST /v1/message:stream {{"message":{{{proto}}},"configuration":{{"pushNotification":{push},"historyLength":3,"blocking":false}}}}"#
+                ),
+            ),
+            (
+                Operation::Get,
+                r#"{"id":"a b","historyLength":2}"#.to_owned(),
+                "GET /v1/tasks/a%20b?historyLength=2".to_owned(),
+            ),
+            (
+                Operation::Cancel,
+                r#"{"id":"t","metadata":{"a":1}}"#.to_owned(),
+                "POST /v1/tasks/t:cancel {}".to_owned(),
+            ),
+            (Operation::ExtendedCard, "{}".to_owned(), "GET /v1/card".to_owned()),
+        ] {
+            assert_eq!(of_0_3(operation, &params).unwrap(), [expected], "{operation:?}");
+        }
+        assert_eq!(
+            of_0_3(Operation::Subscribe, r#"{"id":"t"}"#).unwrap(),
+            ["POST /v1/tasks/t:subscribe {}", "GET /v1/tasks/t:subscribe"]
+        );
+    }
+
+    #[test]
+    fn push_configs_of_0_3_have_resource_names() {
+        let push = r#"{"url":"https://c/x","token":"s","authentication":{"schemes":["Bearer"]}}"#;
+        for (operation, params, expected) in [
+            (
+                Operation::SetPush,
+                format!(r#"{{"taskId":"t","pushNotificationConfig":{push}}}"#),
+                r#"POST /v1/tasks/t/pushNotificationConfigs {"parent":"tasks/t","configId":"t","config":{"name":"tasks/t/pushNotificationConfigs/t","pushNotificationConfig":{"id":"t","url":"https://c/x","token":"s","authentication":{"schemes":["Bearer"]}}}}"#.to_owned(),
+            ),
+            (
+                Operation::GetPush,
+                r#"{"id":"t","pushNotificationConfigId":"p"}"#.to_owned(),
+                "GET /v1/tasks/t/pushNotificationConfigs/p".to_owned(),
+            ),
+            (
+                Operation::GetPush,
+                r#"{"id":"t"}"#.to_owned(),
+                "GET /v1/tasks/t/pushNotificationConfigs/t".to_owned(),
+            ),
+            (
+                Operation::ListPush,
+                r#"{"id":"t"}"#.to_owned(),
+                "GET /v1/tasks/t/pushNotificationConfigs".to_owned(),
+            ),
+            (
+                Operation::DeletePush,
+                r#"{"id":"t","pushNotificationConfigId":"p"}"#.to_owned(),
+                "DELETE /v1/tasks/t/pushNotificationConfigs/p".to_owned(),
+            ),
+        ] {
+            assert_eq!(of_0_3(operation, &params).unwrap(), [expected], "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_0_3_without_a_subject_are_refused() {
+        for (operation, params) in [
+            (Operation::Get, "{}"),
+            (Operation::Get, r#"{"id":"a/b"}"#),
+            (Operation::Send, "{}"),
+            (Operation::DeletePush, r#"{"id":"t","pushNotificationConfigId":"../p"}"#),
+            (Operation::SetPush, r#"{"taskId":"t","pushNotificationConfig":{"id":"a:b","url":"u"}}"#),
+            (Operation::SetPush, r#"{"taskId":"../t","pushNotificationConfig":{"url":"u"}}"#),
+        ] {
+            assert!(of_0_3(operation, params).is_err(), "{operation:?} {params}");
+        }
+    }
+
+    #[test]
+    fn answers_of_0_3_become_json_rpc() {
+        let id: Id = serde_json::from_str("7").unwrap();
+        let said = |operation, status, json: &str| {
+            let answer = HttpAnswer { agent: Dialect::V0_3, operation: Some(operation), status, json };
+            to_json_rpc(&id, answer)
+        };
+        let task = r#"{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"},"history":[{"messageId":"m","role":"ROLE_USER","content":[{"data":{"data":{"a":1}}}]}]}"#;
+        let told = r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"working"},"history":[{"kind":"message","messageId":"m","role":"user","parts":[{"kind":"data","data":{"a":1}}]}]}"#;
+        let push = r#"{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"https://c/x"}}"#;
+        let push_told = r#"{"taskId":"t","pushNotificationConfig":{"id":"p","url":"https://c/x"}}"#;
+        for (operation, status, json, result) in [
+            (Operation::Get, 200, task.to_owned(), told.to_owned()),
+            (Operation::Cancel, 202, task.to_owned(), told.to_owned()),
+            (Operation::Send, 201, format!(r#"{{"task":{task}}}"#), told.to_owned()),
+            (
+                Operation::Stream,
+                200,
+                r#"{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED"},"final":true}}"#.to_owned(),
+                r#"{"kind":"status-update","taskId":"t","contextId":"c","status":{"state":"completed"},"final":true}"#.to_owned(),
+            ),
+            (
+                Operation::Subscribe,
+                200,
+                r#"{"artifactUpdate":{"taskId":"t","contextId":"c","artifact":{"artifactId":"a","parts":[{"text":"x"}]},"lastChunk":true}}"#.to_owned(),
+                r#"{"kind":"artifact-update","taskId":"t","contextId":"c","artifact":{"artifactId":"a","parts":[{"kind":"text","text":"x"}]},"lastChunk":true}"#.to_owned(),
+            ),
+            (Operation::SetPush, 201, push.to_owned(), push_told.to_owned()),
+            (Operation::GetPush, 200, push.replace("pushNotificationConfig\"", "push_notification_config\""), push_told.to_owned()),
+            (Operation::ListPush, 200, format!(r#"{{"configs":[{push}],"nextPageToken":""}}"#), format!("[{push_told}]")),
+            (Operation::DeletePush, 204, String::new(), "null".to_owned()),
+            (Operation::DeletePush, 200, "{}".to_owned(), "null".to_owned()),
+            (Operation::ExtendedCard, 200, r#"{"name": "n"}"#.to_owned(), r#"{"name": "n"}"#.to_owned()),
+        ] {
+            let expected = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#);
+            assert_eq!(said(operation, status, &json).unwrap().as_deref(), Some(expected.as_str()), "{operation:?} {json}");
+        }
+    }
+
+    #[test]
+    fn errors_of_0_3_have_their_meaning() {
+        let id: Id = serde_json::from_str("7").unwrap();
+        let said = |operation, status, json: &str| {
+            let answer = HttpAnswer { agent: Dialect::V0_3, operation: Some(operation), status, json };
+            to_json_rpc(&id, answer)
+        };
+        for (status, json, code) in [
+            (404, r#"{"message":"Task not found"}"#, Some(-32001)),
+            (404, r#"{"message":"Authenticated card not supported"}"#, Some(-32007)),
+            (409, r#"{"message":"Task cannot be canceled"}"#, Some(-32002)),
+            (422, r#"{"message":"bad"}"#, Some(-32602)),
+            (415, r#"{"message":"only text"}"#, Some(-32005)),
+            (501, r#"{"message":"Push notifications are not supported by the agent"}"#, Some(-32003)),
+            (501, r#"{"message":"Streaming is not supported by the agent"}"#, Some(-32004)),
+            (500, r#"{"message":"unknown exception"}"#, Some(-32603)),
+            (404, r#"{"code":-32001,"message":"Task not found: t"}"#, Some(-32001)),
+            (400, r#"{"code":-32004,"message":"no"}"#, Some(-32004)),
+            (200, r#"{"code":-32603,"message":"broke"}"#, Some(-32603)),
+            (404, r#"{"error":"io.a2a.spec.TaskNotFoundError","message":"Task not found"}"#, Some(-32001)),
+            (500, r#"{"error":"io.a2a.spec.InternalError","message":"broke"}"#, Some(-32603)),
+            (404, r#"{"message":"no Route matched with those values"}"#, None),
+            (404, r#"{"code":404,"message":"Not found"}"#, None),
+            (404, r#"{"detail":"Not Found"}"#, None),
+            (405, r#"{"detail":"Method Not Allowed"}"#, Some(-32004)),
+            (503, r#"{"message":"Service Unavailable"}"#, None),
+            (502, "<html>", None),
+        ] {
+            let told = said(Operation::Get, status, json).unwrap();
+            let told = told.map(|told| {
+                serde_json::from_str::<serde_json::Value>(&told).unwrap()["error"]["code"].clone()
+            });
+            assert_eq!(told, code.map(serde_json::Value::from), "{status} {json}");
+        }
+        for json in ["{", "[]", "<html>", r#"{"task":{"id":"t"}}"#, r#"{"pushNotificationConfig":{}}"#] {
+            let operation = if json.contains("push") { Operation::GetPush } else { Operation::Get };
+            assert!(said(operation, 200, json).is_err(), "{json}");
+        }
+    }
+
     #[test]
     fn an_answer_is_a_result_or_an_error() {
         let id: Id = serde_json::from_str("\"x\"").unwrap();
-        let said = |status, json: &str| to_json_rpc(&id, status, json).unwrap();
+        fn answer(status: u16, json: &str) -> HttpAnswer<'_> {
+            HttpAnswer { agent: Dialect::V1, operation: Some(Operation::Get), status, json }
+        }
+        let said = |status, json: &str| to_json_rpc(&id, answer(status, json)).unwrap();
         assert_eq!(
             said(200, r#"{"task": 1.0}"#).unwrap(),
             r#"{"jsonrpc":"2.0","id":"x","result":{"task": 1.0}}"#
@@ -315,6 +647,6 @@ mod tests {
         }
         assert!(said(500, r#"{"error":{"message":"of a proxy"}}"#).is_none());
         assert!(said(502, "<html>").is_none() && said(404, r#"{"detail":"Not Found"}"#).is_none());
-        assert!(to_json_rpc(&id, 200, "{").is_err());
+        assert!(to_json_rpc(&id, answer(200, "{")).is_err());
     }
 }

@@ -76,6 +76,19 @@ impl AgentResponse {
         }
     }
 
+    /// Decodes a push configuration without an envelope.
+    pub(super) fn of_push(json: &[u8]) -> Result<Self, AgentError> {
+        let LenientObject(push) = serde_json::from_slice(json).map_err(|error| broken(&error))?;
+        registered(push)
+    }
+
+    /// Decodes a list of push configurations without an envelope.
+    pub(super) fn of_pushes(json: &[u8]) -> Result<Self, AgentError> {
+        let LenientObject::<ConfigList>(list) =
+            serde_json::from_slice(json).map_err(|error| broken(&error))?;
+        Ok(all_registered(list.unwrap_or_default().configs))
+    }
+
     /// Returns true if a stream ends with this event: the task has ended, or the agent marks the
     /// event as the last. An interrupted task may continue, and the task at the beginning of a
     /// stream may still wait for the message that is being sent.
@@ -189,8 +202,11 @@ fn status_ids<R>(
 fn push(from: Dialect, json: &[u8]) -> Result<AgentResponse, AgentError> {
     result(json, from)?;
     let pushed: PushResponse = serde_json::from_slice(json).map_err(|error| broken(&error))?;
-    let registered = pushed.result.0.and_then(PushIn::registered);
-    registered
+    registered(pushed.result.0)
+}
+
+fn registered(push: Option<PushIn>) -> Result<AgentResponse, AgentError> {
+    push.and_then(PushIn::registered)
         .map(|registered| AgentResponse(ResponseBody::Push(registered)))
         .ok_or_else(|| AgentError::invalid_response("the answer holds no webhook"))
 }
@@ -206,8 +222,12 @@ fn pushes(from: Dialect, json: &[u8]) -> Result<AgentResponse, AgentError> {
             page.result.0.unwrap_or_default().configs
         }
     };
+    Ok(all_registered(list))
+}
+
+fn all_registered(list: LenientList<LenientObject<PushIn>>) -> AgentResponse {
     let registered = list.items().filter_map(|push| push.0.and_then(PushIn::registered));
-    Ok(AgentResponse(ResponseBody::Pushes(registered.collect())))
+    AgentResponse(ResponseBody::Pushes(registered.collect()))
 }
 
 fn broken(error: &serde_json::Error) -> AgentError {
@@ -288,6 +308,30 @@ impl ResponseTranslator {
             // A continued task must not begin with a task event that lacks its artifacts.
             begun: request.task_id().is_some(),
             places: Vec::new(),
+        }
+    }
+
+    /// Creates the translator of single responses, for a reader that knows the request itself.
+    pub(super) fn without_request(to: Dialect) -> Self {
+        Self {
+            to,
+            says: false,
+            history: None,
+            task_id: None,
+            context_id: None,
+            begun: true,
+            places: Vec::new(),
+        }
+    }
+
+    /// Encodes a response, which may be an event of a stream.
+    pub(super) fn event_or_result(&mut self, answer: AgentResponse) -> Result<Vec<u8>, AgentError> {
+        match answer.0 {
+            body @ ResponseBody::Event(..) => {
+                let mut events = self.events(AgentResponse(body));
+                events.pop().ok_or_else(|| AgentError::invalid_response("an event without a counterpart"))
+            }
+            body => self.result(AgentResponse(body)),
         }
     }
 

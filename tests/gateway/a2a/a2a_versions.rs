@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::auth::rules::auth;
 use crate::kit::a2a_scene::Stage;
-use crate::support::payload::{v0_1, v0_3, v1};
+use crate::support::payload::{rest_0_3, v0_1, v0_3, v1};
 use crate::support::{Answer, Card, McpClient, Reply, Request};
 
 const TASK: &str = "agent-task-1";
@@ -362,4 +362,247 @@ async fn http_json_client_reaches_older_agents() {
             .unwrap();
         assert_eq!(first["task"]["status"]["state"], "TASK_STATE_WORKING", "{first}");
     }
+}
+
+/// The path of the agent's task by HTTP+JSON of 0.3.
+const PATH: &str = "/v1/tasks/agent-task-1";
+
+/// An agent of 0.3 that is called by HTTP+JSON alone, which no client of the A2A endpoint speaks.
+async fn over_rest(settings: &str) -> Stage {
+    let mut card = Card::http_json_0_3().skill("sing").set("supportsAuthenticatedExtendedCard", true);
+    card.json["capabilities"]["pushNotifications"] = true.into();
+    let stage = Stage::with(card, settings, "").await;
+    let agent = &stage.agent;
+    agent.on_path("/v1/message:send", |_| {
+        Reply::json(&rest_0_3::completed(TASK, CONTEXT, "la")).with_status(201)
+    });
+    let events = || {
+        Reply::stream()
+            .long_event(&rest_0_3::task(TASK, CONTEXT, "working"))
+            .long_event(&rest_0_3::artifact_update(TASK, CONTEXT, "la ", false, false))
+            .long_event(&rest_0_3::artifact_update(TASK, CONTEXT, "la", true, true))
+            .long_event(&rest_0_3::status_update(TASK, CONTEXT, "completed", None, true))
+    };
+    agent.on_path("/v1/message:stream", move |_| events());
+    // The official SDK for Python has the one method, the specification the other.
+    agent.on_path(&format!("{PATH}:subscribe"), move |request| match request.method.as_str() {
+        "GET" => events(),
+        _ => Reply::json(&json!({ "detail": "Method Not Allowed" })).with_status(405),
+    });
+    // A client of 0.1 wants no history, which 0.3 cannot say.
+    for path in [PATH.to_owned(), format!("{PATH}?historyLength=1")] {
+        agent.on_path(&path, |_| Reply::json(&rest_0_3::bare_completed(TASK, CONTEXT, "la")));
+    }
+    agent.on_path(&format!("{PATH}:cancel"), |_| {
+        Reply::json(&json!({ "message": "Task cannot be canceled" })).with_status(409)
+    });
+    stage
+}
+
+/// Each version of a client, the agent's own included, with the agent's ids and with those of a caller.
+async fn in_every_version(check: impl AsyncFn(Speaks, &Stage, &McpClient)) {
+    for settings in [String::new(), auth(&["ann", "ben"])] {
+        let stage = over_rest(&settings).await;
+        let client = if settings.is_empty() { stage.client() } else { stage.by("ann") };
+        for speaks in ALL {
+            check(speaks, &stage, &client).await;
+        }
+    }
+}
+
+fn last_body(stage: &Stage, path: &str) -> Value {
+    stage.agent.log().hits(path).last().unwrap_or_else(|| panic!("nothing came to {path}")).json()
+}
+
+#[tokio::test]
+async fn rest_of_0_3_serves_every_client() {
+    in_every_version(async |speaks, stage, client| {
+        let [send, _, get, cancel] = speaks.methods();
+        let result = speaks.call(client, send, speaks.saying("sing", None)).await.result().await;
+        let task = speaks.task(&result);
+        speaks.assert_done(&task, "la");
+        let id = task["id"].clone();
+        let sent = last_body(stage, "/v1/message:send");
+        assert_eq!(sent["message"]["content"], json!([{ "text": "sing" }]), "{speaks:?}");
+        assert_eq!(
+            (&sent["message"]["role"], &sent["configuration"]["blocking"]),
+            (&json!("ROLE_USER"), &json!(true))
+        );
+        let got = speaks.call(client, get, json!({ "id": id })).await.result().await;
+        speaks.assert_done(&got, "la");
+        assert_eq!(got["id"], id, "{speaks:?}");
+        let again = speaks.call(client, send, speaks.saying("more", Some(&id))).await.result().await;
+        assert_eq!(speaks.task(&again)["id"], id);
+        assert_eq!(last_body(stage, "/v1/message:send")["message"]["taskId"], TASK, "{speaks:?}");
+        let refused = speaks.call(client, cancel, json!({ "id": id })).await.json().await["error"].clone();
+        assert_eq!(
+            (&refused["code"], &refused["message"]),
+            (&json!(-32002), &json!("Task cannot be canceled"))
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rest_of_0_3_streams_to_every_client() {
+    in_every_version(async |speaks, _, client| {
+        let [_, stream, ..] = speaks.methods();
+        let subscribe = if speaks == V1 { "SubscribeToTask" } else { "tasks/resubscribe" };
+        let mut task = Value::Null;
+        for method in [stream, subscribe] {
+            let params =
+                if method == stream { speaks.saying("sing", None) } else { json!({ "id": task.clone() }) };
+            let mut answer = speaks.call(client, method, params).await;
+            assert!(answer.is_stream(), "{speaks:?} {method}");
+            let mut told = Vec::new();
+            while let Some(event) = answer.next_event().await {
+                let event: Value = serde_json::from_str(event.data.as_deref().unwrap()).unwrap();
+                assert_eq!(event["id"], "call-1", "{event}");
+                told.push(event["result"].clone());
+            }
+            let of =
+                |event: &Value| if speaks == V1 { event["artifactUpdate"].clone() } else { event.clone() };
+            let words: String = told
+                .iter()
+                .filter_map(|event| Some(of(event)["artifact"]["parts"][0]["text"].as_str()?.to_owned()))
+                .collect();
+            assert_eq!(words, "la la", "{speaks:?} {method}: {told:?}");
+            let (first, last) = (&told[0], told.last().unwrap());
+            task = match speaks {
+                V0_1 | V0_3 => first["id"].clone(),
+                V1 => first["task"]["id"].clone(),
+            };
+            match speaks {
+                V1 => assert_eq!(last["statusUpdate"]["status"]["state"], "TASK_STATE_COMPLETED", "{last}"),
+                V0_1 | V0_3 => {
+                    assert_eq!(
+                        (&last["status"]["state"], &last["final"]),
+                        (&json!("completed"), &json!(true))
+                    );
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// A stream that breaks, and errors in and instead of it, come as errors of the client's version.
+#[tokio::test]
+async fn rest_of_0_3_faults_reach_the_client() {
+    let task = || Reply::stream().bare_event(&rest_0_3::task(TASK, CONTEXT, "working"));
+    for (reply, code) in [
+        (task().bytes(b"event: error\ndata: {\"code\":-32004,\"message\":\"no more\"}\n\n"), -32004),
+        (task().bytes(b"data: {\"statusUpdate\": \n\n"), -32603),
+        (task().bytes(b"data: {\"statusUp").cut(), -32603),
+    ] {
+        let stage = over_rest("").await;
+        stage.agent.on_path("/v1/message:stream", move |_| reply.clone());
+        for speaks in ALL {
+            let [_, stream, ..] = speaks.methods();
+            let mut answer = speaks.call(&stage.client(), stream, speaks.saying("sing", None)).await;
+            let mut told = Vec::new();
+            while let Some(event) = answer.next_event().await {
+                told.push(serde_json::from_str::<Value>(event.data.as_deref().unwrap()).unwrap());
+            }
+            assert_eq!((told.len(), &told[1]["error"]["code"]), (2, &json!(code)), "{speaks:?}: {told:?}");
+        }
+    }
+    for (reply, code) in [
+        (Reply::json(&json!({ "message": "Task not found" })).with_status(404), -32001),
+        (Reply::json(&json!({ "message": "it broke" })).with_status(500), -32603),
+        (Reply::status(502, "<html>"), -32603),
+        (Reply::bytes_of("application/json", b"<html>"), -32603),
+        (Reply::bytes_of("text/plain", b"{}"), -32603),
+    ] {
+        let stage = over_rest("").await;
+        let again = reply.clone();
+        stage.agent.on_path("/v1/message:send", move |_| reply.clone());
+        stage.agent.on_path("/v1/message:stream", move |_| again.clone());
+        for speaks in ALL {
+            let [send, stream, ..] = speaks.methods();
+            let answer = speaks.call(&stage.client(), send, speaks.saying("sing", None)).await;
+            assert_eq!(answer.error_code().await, code, "{speaks:?}");
+            let mut answer = speaks.call(&stage.client(), stream, speaks.saying("sing", None)).await;
+            assert_eq!(answer.is_stream(), speaks != V1, "SDKs of old versions read nothing else");
+            let error = if answer.is_stream() { answer.next_message().await } else { answer.json().await };
+            assert_eq!(error["error"]["code"], code, "{speaks:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rest_of_0_3_holds_push_configs() {
+    let stage = over_rest("outbound: { webhooks: { allow: [c.example] } }\n").await;
+    let route = format!("{PATH}/pushNotificationConfigs");
+    let config = |id: &str| {
+        json!({ "name": format!("tasks/{TASK}/pushNotificationConfigs/{id}"),
+            "pushNotificationConfig": { "id": id, "url": "https://c.example/x", "token": "s" } })
+    };
+    stage.agent.on_path(&route, move |request| match request.method.as_str() {
+        "POST" => Reply::json(&request.json()["config"]).with_status(201),
+        _ => Reply::json(&json!({ "configs": [config("p"), config("q")], "nextPageToken": "" })),
+    });
+    stage.agent.on_path(&format!("{route}/p"), move |request| match request.method.as_str() {
+        "DELETE" => Reply::json(&json!({})).with_status(204),
+        _ => Reply::json(&config("p")),
+    });
+    let client = stage.client();
+    let own = json!({ "id": "p", "url": "https://c.example/x", "token": "s" });
+    let set = json!({ "taskId": TASK, "pushNotificationConfig": own });
+    let answer = V0_3.call(&client, "tasks/pushNotificationConfig/set", set.clone()).await.result().await;
+    assert_eq!(answer, set);
+    let by_id = json!({ "id": TASK, "pushNotificationConfigId": "p" });
+    let answer = V0_3.call(&client, "tasks/pushNotificationConfig/get", by_id.clone()).await.result().await;
+    assert_eq!(answer, set);
+    let listed = V0_3.call(&client, "tasks/pushNotificationConfig/list", json!({ "id": TASK })).await;
+    assert_eq!(listed.result().await.as_array().map(Vec::len), Some(2));
+    let deleted = V0_3.call(&client, "tasks/pushNotificationConfig/delete", by_id).await.json().await;
+    assert_eq!(deleted, json!({ "jsonrpc": "2.0", "id": "call-1", "result": null }));
+    let flat = json!({ "taskId": TASK, "id": "p", "url": "https://c.example/x", "token": "s" });
+    let answer = V1.call(&client, "CreateTaskPushNotificationConfig", flat.clone()).await.result().await;
+    assert_eq!(answer, flat);
+    let by_id = json!({ "taskId": TASK, "id": "p" });
+    let answer = V1.call(&client, "GetTaskPushNotificationConfig", by_id.clone()).await.result().await;
+    assert_eq!(answer, flat);
+    let listed = V1.call(&client, "ListTaskPushNotificationConfigs", json!({ "taskId": TASK })).await;
+    assert_eq!(listed.result().await["configs"].as_array().map(Vec::len), Some(2));
+    let deleted = V1.call(&client, "DeleteTaskPushNotificationConfig", by_id).await.json().await;
+    assert_eq!((deleted.get("error"), &deleted["id"]), (None, &json!("call-1")));
+    assert_eq!(V1.call(&client, "ListTasks", json!({})).await.error_code().await, -32004);
+}
+
+#[tokio::test]
+async fn rest_of_0_3_shows_extended_card() {
+    let stage = over_rest("").await;
+    let extended = json!({
+        "protocolVersion": "0.3.0", "name": "Bard", "description": "d", "version": "1", "capabilities": {}, "url": "http://inside/",
+        "preferredTransport": "HTTP+JSON", "defaultInputModes": [], "defaultOutputModes": [],
+        "skills": [{ "id": "secret", "name": "s", "description": "d", "tags": [] }],
+    });
+    stage.agent.on_path("/v1/card", move |_| Reply::json(&extended));
+    for (speaks, method) in [(V0_3, "agent/getAuthenticatedExtendedCard"), (V1, "GetExtendedAgentCard")] {
+        let card = speaks.call(&stage.client(), method, json!({})).await.result().await;
+        assert_eq!(card["skills"][0]["id"], "secret", "{card}");
+        assert!(!card.to_string().contains("inside"), "{card}");
+    }
+    let card = stage.client().at("/a2a/bard/extendedAgentCard").get(&[]).await.json().await;
+    assert_eq!(card["skills"][0]["id"], "secret", "{card}");
+}
+
+#[tokio::test]
+async fn rest_of_0_3_serves_clients_of_1_0_rest() {
+    let stage = over_rest("").await;
+    let client = stage.client();
+    let headers = [("Content-Type", "application/json"), ("A2A-Version", "1.0")];
+    let body = V1.saying("sing", None).to_string().into_bytes();
+    let sent = client.at("/a2a/bard/message:send").send("POST", &headers, body.clone()).await;
+    assert_eq!((sent.status, sent.header("content-type")), (200, Some("application/a2a+json")));
+    V1.assert_done(&sent.json().await["task"], "la");
+    let got = client.at(&format!("/a2a/bard/tasks/{TASK}")).get(&[]).await.json().await;
+    V1.assert_done(&got, "la");
+    let refused = client.at(&format!("/a2a/bard/tasks/{TASK}:cancel")).send("POST", &[], Vec::new()).await;
+    assert_eq!(refused.json().await["error"]["details"][0]["reason"], "TASK_NOT_CANCELABLE");
+    let mut stream = client.at("/a2a/bard/message:stream").send("POST", &headers, body).await;
+    let first: Value = serde_json::from_str(&stream.next_event().await.unwrap().data.unwrap()).unwrap();
+    assert_eq!(first["task"]["status"]["state"], "TASK_STATE_WORKING", "{first}");
 }

@@ -192,20 +192,36 @@ async fn lost_task_is_known_by_its_reason() {
     assert_eq!(scene.agent.log().hits(TASK).len(), 1);
 }
 
+/// Of one version the first interface of the card counts, unless the operator requires a binding.
 #[tokio::test]
-async fn json_rpc_is_preferred_over_0_3_routes() {
-    let offer = |binding: &str, version: &str| json!({ "url": "{url}", "protocolBinding": binding, "protocolVersion": version });
-    let both = json!([offer("HTTP+JSON", "1.0"), offer("JSONRPC", "1.0")]);
-    let scene = Scene::of(card().set("supportedInterfaces", both), "", "").await;
-    scene.agent.on_send(|_| Reply::events([v1::message("by JSON-RPC")]));
-    assert_eq!(words(&scene.said("x").await), "by JSON-RPC");
-    let old = Card::v0_3().set("preferredTransport", "HTTP+JSON").skill("sing");
-    let listed = card().set("supportedInterfaces", json!([offer("HTTP+JSON", "0.3")]));
-    for card in [old, listed] {
-        let scene = Scene::of(card, "", "").await;
+async fn order_of_card_decides_unless_pinned() {
+    let offer =
+        |binding: &str| json!({ "url": "{url}", "protocolBinding": binding, "protocolVersion": "1.0" });
+    let (rest, rpc) = (offer("HTTP+JSON"), offer("JSONRPC"));
+    for (offers, own, words_of) in [
+        (json!([rest, rpc]), "", "by path"),
+        (json!([rpc, rest]), "", "by JSON-RPC"),
+        (json!([rest, rpc]), "binding: jsonrpc", "by JSON-RPC"),
+        (json!([rpc, rest]), "binding: http_json", "by path"),
+        (json!([rpc, rest]), "binding: http_json\nprotocol: \"1.0\"", "by path"),
+    ] {
+        let scene = Scene::of(card().set("supportedInterfaces", offers), own, "").await;
+        scene.agent.on_send(|_| Reply::events([v1::message("by JSON-RPC")]));
+        scene.agent.on_path(STREAM, |_| Reply::stream().bare_event(&v1::message("by path")));
+        assert_eq!(words(&scene.said("x").await), words_of, "{own}");
         let agents: Value = scene.gateway.admin().at("/agents").get(&[]).await.json().await;
-        assert!(agents[0]["problem"].as_str().is_some_and(|why| why.contains("HTTP+JSON")), "{agents}");
+        let binding = if words_of == "by path" { "HTTP+JSON" } else { "JSONRPC" };
+        assert_eq!((&agents[0]["binding"], &agents[0]["protocol"]), (&json!(binding), &json!("1.0")));
+        scene.gateway.wait_for_output(&format!("binding=\"{binding}\"")).await;
     }
+}
+
+#[tokio::test]
+async fn pinned_binding_not_offered_is_problem() {
+    let scene = Scene::of(Card::v1().skill("sing"), "binding: http_json", "").await;
+    let agents: Value = scene.gateway.admin().at("/agents").get(&[]).await.json().await;
+    let problem = agents[0]["problem"].as_str().unwrap_or_default();
+    assert!(problem.contains("does not offer HTTP+JSON") && problem.contains("JSONRPC"), "{agents}");
 }
 
 #[tokio::test]

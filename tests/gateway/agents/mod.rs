@@ -12,6 +12,7 @@ mod fallback;
 pub(crate) mod files;
 mod homes;
 mod http_json;
+mod http_json_0_3;
 mod manifest_secrets;
 mod manifests;
 mod moving;

@@ -38,7 +38,7 @@ async fn newest_common_version_is_used() {
     let minor = Card::v1().set("supportedInterfaces", json!([interface("JSONRPC", Some("1.2"))]));
     let bindings = json!([
         interface("GRPC", Some("1.0")),
-        interface("HTTP+JSON", Some("1.0")),
+        interface("HTTP+JSON", Some("0.3")),
         interface("jsonrpc", Some("1.0"))
     ]);
     let old = Card::v1().set("supportedInterfaces", json!([interface("JSONRPC", Some("0.3"))]));
