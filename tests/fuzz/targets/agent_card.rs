@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
-use mcp_a2a_gateway::a2a::{AgentCard, Dialect, MAX_SKILLS};
+use mcp_a2a_gateway::a2a::{AgentCard, Binding, Dialect, InterfacePin, MAX_SKILLS};
 use mcp_a2a_gateway::bridge::catalogue::{Catalogue, CatalogueView, ToolPlan, ToolRef};
 use mcp_a2a_gateway::mcp::Version;
 use serde_json::Value;
@@ -24,9 +24,12 @@ static OTHER: LazyLock<Arc<AgentCard>> = LazyLock::new(|| {
 
 fn card(bytes: &[u8]) {
     let Ok(card) = AgentCard::parse(bytes) else { return };
-    for pin in [None, Some(Dialect::V0_1), Some(Dialect::V0_3), Some(Dialect::V1)] {
-        if let Ok(interface) = card.interface(pin) {
-            assert!(pin.is_none_or(|pin| pin == interface.dialect), "the operator was not heeded");
+    let dialects = [None, Some(Dialect::V0_1), Some(Dialect::V0_3), Some(Dialect::V1)];
+    let bindings = [None, Some(Binding::JsonRpc), Some(Binding::HttpJson)];
+    for (dialect, binding) in dialects.into_iter().flat_map(|dialect| bindings.map(|binding| (dialect, binding))) {
+        if let Ok(interface) = card.interface(InterfacePin { dialect, binding }) {
+            assert!(dialect.is_none_or(|pin| pin == interface.dialect), "the operator was not heeded");
+            assert!(binding.is_none_or(|pin| pin == interface.binding), "the operator was not heeded");
             let scheme = interface.url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
             assert!(matches!(scheme.as_deref(), Some("http" | "https")), "{}", interface.url);
         }
