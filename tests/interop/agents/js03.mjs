@@ -1,4 +1,5 @@
-// A real A2A 0.3 agent on the official JavaScript SDK, `@a2a-js/sdk` 0.3.14 as an ES module, over JSON-RPC.
+// A real A2A 0.3 agent on the official JavaScript SDK, `@a2a-js/sdk` 0.3.14 as an ES module, over JSON-RPC, or with
+// `--rest` over HTTP+JSON and no JSON-RPC.
 // Not a mock: the SDK makes every byte on the wire. What it does is in `story.mjs`.
 
 import { createServer } from 'node:http';
@@ -11,9 +12,12 @@ import {
   InMemoryPushNotificationStore,
   InMemoryTaskStore,
 } from '@a2a-js/sdk-03/server';
-import { agentCardHandler, jsonRpcHandler, UserBuilder } from '@a2a-js/sdk-03/server/express';
+import { agentCardHandler, jsonRpcHandler, restHandler, UserBuilder } from '@a2a-js/sdk-03/server/express';
 import { cancel, EXTENDED, play, SKILLS, Turn } from './story.mjs';
 
+const { values } = parseArgs({
+  options: { port: { type: 'string', default: '0' }, rest: { type: 'boolean', default: false } },
+});
 const FINAL = ['completed', 'failed', 'canceled', 'rejected', 'input-required'];
 
 function part({ text, data, url, name, type }) {
@@ -64,7 +68,7 @@ function card(url, skills) {
     name: 'JavaScript 0.3 agent',
     description: 'The interop agent on @a2a-js/sdk 0.3',
     url,
-    preferredTransport: 'JSONRPC',
+    preferredTransport: values.rest ? 'HTTP+JSON' : 'JSONRPC',
     protocolVersion: '0.3.0',
     version: '1.0.0',
     capabilities: { streaming: true, pushNotifications: true },
@@ -75,7 +79,6 @@ function card(url, skills) {
   };
 }
 
-const { values } = parseArgs({ options: { port: { type: 'string', default: '0' } } });
 // Longer than any run: this process stalls for seconds under load, and would then close connections that are in use.
 const server = createServer({ keepAliveTimeout: 600_000 });
 server.listen(Number(values.port), '127.0.0.1', () => {
@@ -92,7 +95,8 @@ server.listen(Number(values.port), '127.0.0.1', () => {
   );
   const app = express();
   app.use(`/${AGENT_CARD_PATH}`, agentCardHandler({ agentCardProvider: requestHandler }));
-  app.use(jsonRpcHandler({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
+  const serve = values.rest ? restHandler : jsonRpcHandler;
+  app.use(serve({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
   server.on('request', app);
   console.log(`ready ${url}`);
 });

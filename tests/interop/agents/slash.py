@@ -1,6 +1,6 @@
 """How an agent of A2A 0.2 or 0.3 on the official Python SDK plays `behaviour.py`.
 
-Not an agent by itself: `py02.py` and `py03.py` run it, each with its own version of the SDK, whose
+Not an agent by itself: `py02.py`, `py03.py` and `py03_rest.py` run it, each with its own version of the SDK, whose
 interfaces are the same as far as they are used here. The SDK makes every byte on the wire.
 """
 
@@ -83,8 +83,11 @@ class Executor(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-def card(name, description, url, skills):
+def card(name, description, url, skills, transport):
+    # 0.2 has no such member for an agent that speaks JSON-RPC alone.
+    preferred = {"preferred_transport": transport} if transport else {}
     return AgentCard(
+        **preferred,
         name=name,
         description=description,
         url=url,
@@ -100,7 +103,7 @@ def card(name, description, url, skills):
     )
 
 
-def main(name, description):
+def main(name, description, application=A2AStarletteApplication, transport=None):
     """Serves the agent; what its card says of the protocol's version is the SDK's own word."""
     listener, url = serving.listen()
     configs = InMemoryPushNotificationConfigStore()
@@ -110,9 +113,9 @@ def main(name, description):
         push_config_store=configs,
         push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
     )
-    app = A2AStarletteApplication(
-        agent_card=card(name, description, url, behaviour.SKILLS),
+    app = application(
+        agent_card=card(name, description, url, behaviour.SKILLS, transport),
         http_handler=handler,
-        extended_agent_card=card(name, description, url, {**behaviour.SKILLS, **behaviour.EXTENDED}),
+        extended_agent_card=card(name, description, url, {**behaviour.SKILLS, **behaviour.EXTENDED}, transport),
     )
     serving.serve(app.build(), listener, url)
