@@ -8,14 +8,13 @@ use std::fmt::{self, Display, Write as _};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tracing::field;
-
+use super::line::log_line;
 use super::log::is_hidden;
 use super::recent::{AuditFields, record_audit};
 use super::trace::RequestScope;
 
 /// The maximum number of characters of a peer's text that are logged.
-const MAX_LOGGED_CHARS: usize = 200;
+pub(super) const MAX_LOGGED_CHARS: usize = 200;
 
 /// The facts about a completed request. `None` for steps that were not reached.
 #[derive(Clone, Default)]
@@ -69,30 +68,30 @@ pub(crate) struct AccessLine<'a> {
 impl AccessLine<'_> {
     /// Writes the line.
     pub(crate) fn write(&self) {
-        tracing::info!(
-            target: "access",
-            request = %Sanitized(self.request),
-            trace = self.trace.map(field::display),
-            client = self.client.map(field::display),
-            caller = %Sanitized(self.caller),
-            listener = %Sanitized(self.listener),
-            method = %Sanitized(self.method),
-            path = %Sanitized(path_only(self.path)),
-            status = self.status,
-            rpc = self.rpc.map(|text| field::display(Sanitized(text))),
-            tool = self.tool.map(|text| field::display(Sanitized(text))),
-            agent = self.agent.map(|text| field::display(Sanitized(text))),
-            era = self.era,
-            version = self.version,
-            session = self.session,
-            task = self.task,
-            context = self.context,
-            ms = milliseconds(self.took),
-            agent_ms = self.agent_took.map(milliseconds),
-            bytes_in = self.bytes_in,
-            bytes_out = self.bytes_out,
-            outcome = self.outcome,
-            fault = self.fault.map(|text| field::display(Sanitized(text))),
+        log_line!(
+            "access",
+            plain request = Some(self.request),
+            shown trace = self.trace,
+            shown client = self.client,
+            plain caller = Some(self.caller),
+            plain listener = Some(self.listener),
+            plain method = Some(self.method),
+            plain path = Some(path_only(self.path)),
+            number status = u64::from(self.status),
+            plain rpc = self.rpc,
+            plain tool = self.tool,
+            plain agent = self.agent,
+            quoted era = self.era,
+            quoted version = self.version,
+            quoted session = self.session,
+            quoted task = self.task,
+            quoted context = self.context,
+            millis ms = Some(self.took),
+            millis agent_ms = self.agent_took,
+            number bytes_in = self.bytes_in,
+            number bytes_out = self.bytes_out,
+            quoted outcome = Some(self.outcome),
+            plain fault = self.fault,
         );
     }
 }
@@ -125,11 +124,6 @@ fn path_only(path: &str) -> &str {
     path.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Returns milliseconds with three decimals: a gateway's own part is well under one.
-fn milliseconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
-}
-
 /// A decision by the rules of the configuration. `None` for absent fields.
 #[derive(Clone, Copy)]
 pub(crate) struct AuditDecision<'a> {
@@ -156,19 +150,19 @@ pub(crate) struct AuditDecision<'a> {
 impl AuditDecision<'_> {
     /// Writes the line.
     pub(crate) fn write(&self) {
-        tracing::info!(
-            target: "audit",
-            decision = if self.is_allowed { "allowed" } else { "refused" },
-            caller = %Sanitized(self.caller),
-            method = prefix(self.method),
-            agent = self.agent.map(|text| field::display(Sanitized(text))),
-            tool = self.tool.map(|text| field::display(Sanitized(text))),
-            resource = self.resource.map(|text| field::display(Sanitized(text))),
-            arguments = self.arguments.map(field::display),
-            rule = self.rule.map(|text| field::display(Sanitized(text))),
-            request = self.scope.map(|scope| field::display(Sanitized(scope.id()))),
-            trace = self.scope.and_then(RequestScope::trace_context).map(field::display),
-            client = self.scope.and_then(RequestScope::client).map(field::display),
+        log_line!(
+            "audit",
+            quoted decision = Some(if self.is_allowed { "allowed" } else { "refused" }),
+            plain caller = Some(self.caller),
+            quoted method = Some(prefix(self.method)),
+            plain agent = self.agent,
+            plain tool = self.tool,
+            plain resource = self.resource,
+            shown arguments = self.arguments,
+            plain rule = self.rule,
+            plain request = self.scope.map(RequestScope::id),
+            shown trace = self.scope.and_then(RequestScope::trace_context),
+            shown client = self.scope.and_then(RequestScope::client),
         );
         record_audit(&AuditFields {
             decision: if self.is_allowed { "allowed" } else { "refused" },
@@ -202,16 +196,16 @@ pub(crate) struct ResourceAccess<'a> {
 impl ResourceAccess<'_> {
     /// Writes the line.
     pub(crate) fn write(&self) {
-        tracing::info!(
-            target: "audit",
-            access = self.access,
-            caller = %Sanitized(self.caller),
-            family = self.family,
-            resource = %Sanitized(self.resource),
-            outcome = self.outcome,
-            request = self.scope.map(|scope| field::display(Sanitized(scope.id()))),
-            trace = self.scope.and_then(RequestScope::trace_context).map(field::display),
-            client = self.scope.and_then(RequestScope::client).map(field::display),
+        log_line!(
+            "audit",
+            quoted access = Some(self.access),
+            plain caller = Some(self.caller),
+            quoted family = Some(self.family),
+            plain resource = Some(self.resource),
+            quoted outcome = Some(self.outcome),
+            plain request = self.scope.map(RequestScope::id),
+            shown trace = self.scope.and_then(RequestScope::trace_context),
+            shown client = self.scope.and_then(RequestScope::client),
         );
         record_audit(&AuditFields {
             decision: self.outcome,
@@ -231,13 +225,13 @@ fn prefix(method: &str) -> &str {
 
 /// Writes the line of a failed authentication. `why` is one of a few words.
 pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
-    tracing::info!(
-        target: "audit",
-        decision = "not_admitted",
-        request = scope.map(|scope| field::display(Sanitized(scope.id()))),
-        trace = scope.and_then(RequestScope::trace_context).map(field::display),
-        client = scope.and_then(RequestScope::client).map(field::display),
-        why
+    log_line!(
+        "audit",
+        quoted decision = Some("not_admitted"),
+        plain request = scope.map(RequestScope::id),
+        shown trace = scope.and_then(RequestScope::trace_context),
+        shown client = scope.and_then(RequestScope::client),
+        quoted why = Some(why),
     );
     let from = scope.and_then(RequestScope::client).map(|client| client.to_string());
     record_audit(&AuditFields {

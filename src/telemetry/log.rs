@@ -21,19 +21,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-use super::line_format::LineFormat;
 use crate::sync::{lock, recover};
 
 /// The longest wait for the log's reader when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The buffer of the process's log.
-static BUFFER: OnceLock<LogBuffer> = OnceLock::new();
+/// The output of the process's log.
+static OUTPUT: OnceLock<LogOutput> = OnceLock::new();
 
 /// The filter of the process's log.
 static FILTER: OnceLock<LogFilter> = OnceLock::new();
@@ -65,6 +63,15 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object per line, for collectors.
     Json,
+}
+
+impl LogFormat {
+    fn escape_style(self) -> EscapeStyle {
+        match self {
+            Self::Text => EscapeStyle::Text,
+            Self::Json => EscapeStyle::Json,
+        }
+    }
 }
 
 /// The settings of the log.
@@ -109,7 +116,7 @@ pub(crate) fn init(settings: &LogSettings) -> Result<(), LogProblem> {
     let buffer = LogBuffer::start(std::io::stderr())?;
     let (subscriber, filter) = subscriber(settings, buffer.clone(), ansi)?;
     subscriber.try_init().map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
-    BUFFER.get_or_init(|| buffer);
+    OUTPUT.get_or_init(|| LogOutput { buffer, form: settings.format, ansi });
     FILTER.get_or_init(|| filter);
     Ok(())
 }
@@ -257,9 +264,36 @@ pub(crate) fn takes_colour(output: &impl IsTerminal) -> bool {
 ///
 /// A reader that does not read is waited for no longer than a second.
 pub(crate) fn flush() {
-    if let Some(buffer) = BUFFER.get() {
-        buffer.flush(FLUSH_TIMEOUT);
+    if let Some(output) = OUTPUT.get() {
+        output.buffer.flush(FLUSH_TIMEOUT);
     }
+}
+
+/// The output of the log, for lines that are written without an event.
+pub(super) struct LogOutput {
+    buffer: LogBuffer,
+    form: LogFormat,
+    /// True if it shows colours, which only events have.
+    ansi: bool,
+}
+
+impl LogOutput {
+    /// Returns the form of the lines.
+    pub(super) fn form(&self) -> LogFormat {
+        self.form
+    }
+
+    /// Writes a line, with hidden characters escaped.
+    pub(super) fn write(&self, line: &[u8]) {
+        let mut visible = VisibleLine { inner: self.buffer.clone(), escape: self.form.escape_style() };
+        // The buffer takes or drops a line, and does not fail.
+        visible.write_all(line).unwrap_or_default();
+    }
+}
+
+/// Returns the output of the process's log; `None` if it has none, or shows colours.
+pub(super) fn output() -> Option<&'static LogOutput> {
+    OUTPUT.get().filter(|output| !output.ansi)
 }
 
 /// The subscriber of a log, and its filter.
@@ -272,23 +306,13 @@ where
     let filter = filter_or_default(settings.filter.clone());
     let (levels, handle) = reload::Layer::new(levels(&filter)?);
     let base = Registry::default().with(levels);
-    let escape = match settings.format {
-        LogFormat::Text => EscapeStyle::Text,
-        LogFormat::Json => EscapeStyle::Json,
-    };
+    let escape = settings.format.escape_style();
     let lines = tracing_subscriber::fmt::layer().with_writer(VisibleLines { make: writer, escape });
-    let form = settings.format;
-    let subscriber: Box<dyn Subscriber + Send + Sync> = match form {
-        LogFormat::Text => {
-            let standard = tracing_subscriber::fmt::format();
-            Box::new(base.with(lines.event_format(LineFormat { standard, form }).with_ansi(ansi)))
-        }
-        LogFormat::Json => {
-            let standard = tracing_subscriber::fmt::format().json().flatten_event(true);
-            let standard = standard.with_current_span(false).with_span_list(false);
-            let lines = lines.fmt_fields(JsonFields::new());
-            Box::new(base.with(lines.event_format(LineFormat { standard, form })))
-        }
+    let subscriber: Box<dyn Subscriber + Send + Sync> = match settings.format {
+        LogFormat::Text => Box::new(base.with(lines.with_ansi(ansi))),
+        LogFormat::Json => Box::new(
+            base.with(lines.json().flatten_event(true).with_current_span(false).with_span_list(false)),
+        ),
     };
     Ok((subscriber, LogFilter { levels: handle, text: Mutex::new(filter) }))
 }
@@ -627,6 +651,20 @@ pub(crate) mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    impl LogOutput {
+        /// Returns an output, and a function that returns all that was written to it.
+        pub(crate) fn kept(form: LogFormat) -> (Self, impl FnOnce() -> String) {
+            let kept = KeptField::default();
+            let buffer = LogBuffer::start(kept.clone()).unwrap();
+            let read = buffer.clone();
+            let output = Self { buffer, form, ansi: false };
+            (output, move || {
+                read.flush(Duration::from_secs(10));
+                String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+            })
         }
     }
 

@@ -7,7 +7,7 @@ pub(crate) mod access_log;
 mod balance;
 mod config;
 pub mod label;
-mod line_format;
+mod line;
 pub(crate) mod log;
 pub mod metrics;
 mod process;
