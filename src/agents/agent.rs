@@ -266,14 +266,14 @@ impl Agent {
     ) -> Result<ResolvedAgent, CardFetchError> {
         let places = self.places(&interface.url, from)?;
         let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, from)?));
-        let headers = self.headers(&interface);
+        let headers = Arc::new(self.headers(&interface));
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
         let card = card.clone();
         let metrics = self.metrics.clone();
         Ok(ResolvedAgent {
             card,
-            interface,
+            interface: Arc::new(interface),
             ways,
             headers,
             credentials: self.credentials.clone(),

@@ -194,7 +194,7 @@ impl AgentCall {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, error = why, "agent rejected the version of its card, trying another");
                 self.known.record_event(SpanEvent::VersionChange);
-                let call = self.at(other.clone());
+                let call = self.at(other.clone().along(self.known.along.as_ref()));
                 (message.task_id, message.context_id) = (task, context);
                 // Remembered at once: the next call may begin before this one has ended.
                 self.known.is_wrong.store(true, Ordering::Release);

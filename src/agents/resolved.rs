@@ -26,7 +26,7 @@ use crate::config::{AgentMethod, AgentSource, AllowList, Host, PerMethod, effect
 use crate::fault::AgentFailure;
 use crate::jsonrpc::Text;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::telemetry::trace::{ExchangeFacts, ExchangeSpan, RequestTrace, SpanEvent};
+use crate::telemetry::trace::{ExchangeFacts, RequestTrace, SpanEvent};
 use crate::transport::{
     AddressClass, AddressPolicy, ConnectFailure, DeliveryState, HttpClient, Response, TlsFailure,
     TransportError, Upstream,
@@ -38,10 +38,10 @@ pub struct ResolvedAgent {
     /// Its card.
     pub card: Arc<AgentCard>,
     /// Its interface.
-    pub interface: AgentInterface,
+    pub interface: Arc<AgentInterface>,
     pub(super) ways: Arc<ArcSwap<RouteTable>>,
     /// The headers of the protocol.
-    pub(super) headers: HeaderMap,
+    pub(super) headers: Arc<HeaderMap>,
     pub(super) credentials: Arc<Credentials>,
     /// The names of the forwarded headers.
     pub(super) forwards: Arc<[HeaderName]>,
@@ -183,8 +183,7 @@ impl ResolvedAgent {
     }
 
     fn with(&self, along: &Arc<ForwardedContext>) -> Self {
-        let other = self.other.as_ref().map(|other| Arc::new(other.with(along)));
-        Self { along: Some(along.clone()), other, ..self.clone() }
+        Self { along: Some(along.clone()), ..self.clone() }
     }
 
     /// Sends a request and waits for the head of the response. If an agent rejects a token that the
@@ -277,10 +276,9 @@ impl ResolvedAgent {
             };
             let mut request = Request::new(ask.body.clone());
             let target = self.prepare(&mut request, ask, turn.at(), pass)?;
-            let mut span = self.trace().map(|trace| trace.exchange(|| self.exchange_facts(ask, &target)));
-            if let Some(span) = &span {
-                span.context().insert(request.headers_mut());
-            }
+            let mut span = self.trace().and_then(|trace| {
+                trace.exchange(request.headers_mut(), || self.exchange_facts(ask, &target))
+            });
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             match client.send(&target, request).await {
                 Ok(reply) => {
@@ -289,7 +287,6 @@ impl ResolvedAgent {
                     if let Some(span) = &mut span {
                         span.record_status(reply.status().as_u16());
                     }
-                    let span = span.filter(ExchangeSpan::is_recorded);
                     return Ok(match (busy, span) {
                         (None, None) => reply,
                         (Some(busy), None) => reply.holding(busy),
@@ -364,7 +361,7 @@ impl ResolvedAgent {
         let way = ways.of(ask.method, at).ok_or(AgentFailure::Internal("there is no such endpoint"))?;
         let shown = self.credentials.request_credentials();
         let path = shown.keyed(&ask.path(&way.path)?).map_err(AgentFailure::Internal)?;
-        let mut headers = self.headers.clone();
+        let mut headers = HeaderMap::clone(&self.headers);
         if ask.body.is_empty() {
             headers.remove(CONTENT_TYPE);
         }
@@ -413,7 +410,7 @@ impl ResolvedAgent {
 /// Returns the agent in the version that it accepts.
 pub(super) fn current(known: Arc<ResolvedAgent>) -> Arc<ResolvedAgent> {
     match &known.other {
-        Some(other) if known.is_wrong.load(Ordering::Acquire) => other.clone(),
+        Some(other) if known.is_wrong.load(Ordering::Acquire) => other.clone().along(known.along.as_ref()),
         _ => known,
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use data_encoding::HEXLOWER;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId,
     TraceState, Tracer as _, TracerProvider as _,
@@ -35,6 +35,9 @@ use crate::sync::lock;
 pub(crate) const TRACEPARENT: &str = "traceparent";
 /// The header with the data of tracing systems.
 pub(crate) const TRACESTATE: &str = "tracestate";
+/// The same for headers, checked once.
+const PARENT_NAME: HeaderName = HeaderName::from_static(TRACEPARENT);
+const STATE_NAME: HeaderName = HeaderName::from_static(TRACESTATE);
 
 /// The maximum size of a `traceparent`: one of a later version may be longer than 55 characters.
 const MAX_PARENT_BYTES: usize = 256;
@@ -108,15 +111,15 @@ impl TraceContext {
         self.state.as_deref()
     }
 
-    /// Sets both headers, in place of others with these names.
-    pub(crate) fn insert(&self, headers: &mut HeaderMap) {
+    /// Sets both headers, in place of others with these names; `parent` is the text of the first.
+    fn insert(&self, parent: &str, headers: &mut HeaderMap) {
         // Both consist of visible ASCII, so that neither fails.
-        if let Ok(parent) = HeaderValue::from_str(&self.parent()) {
-            headers.insert(TRACEPARENT, parent);
+        if let Ok(parent) = HeaderValue::from_str(parent) {
+            headers.insert(PARENT_NAME, parent);
         }
         match self.state().map(HeaderValue::from_str) {
-            Some(Ok(state)) => drop(headers.insert(TRACESTATE, state)),
-            Some(Err(_)) | None => drop(headers.remove(TRACESTATE)),
+            Some(Ok(state)) => drop(headers.insert(STATE_NAME, state)),
+            Some(Err(_)) | None => drop(headers.remove(STATE_NAME)),
         }
     }
 
@@ -385,9 +388,15 @@ impl RequestTrace {
     }
 
     /// Begins an exchange with an agent.
-    pub(crate) fn exchange(&self, describe: impl FnOnce() -> ExchangeFacts) -> ExchangeSpan {
+    /// `headers` are those of its request.
+    pub(crate) fn exchange(
+        &self,
+        headers: &mut HeaderMap,
+        describe: impl FnOnce() -> ExchangeFacts,
+    ) -> Option<ExchangeSpan> {
         let Some(recorded) = &self.recorded else {
-            return ExchangeSpan { context: self.context.clone(), span: None };
+            self.context.insert(&self.parent, headers);
+            return None;
         };
         let ExchangeFacts { name, attributes } = describe();
         let mut local = self.context.remote();
@@ -401,7 +410,9 @@ impl RequestTrace {
         let sdk = &recorded.tracer.sdk;
         let builder = sdk.span_builder(name).with_kind(SpanKind::Client).with_attributes(attributes);
         let span = sdk.build_with_context(builder, &Context::new().with_remote_span_context(local));
-        ExchangeSpan { context: self.context.with_span(&span), span: Some(span) }
+        let context = self.context.with_span(&span);
+        context.insert(&context.parent(), headers);
+        Some(ExchangeSpan(span))
     }
 }
 
@@ -427,25 +438,12 @@ pub(crate) struct ExchangeFacts {
 }
 
 /// The span of one exchange with an agent; it ends when this is dropped.
-pub(crate) struct ExchangeSpan {
-    context: TraceContext,
-    span: Option<Span>,
-}
+pub(crate) struct ExchangeSpan(Span);
 
 impl ExchangeSpan {
-    /// Returns the context for the headers of the request.
-    pub(crate) fn context(&self) -> &TraceContext {
-        &self.context
-    }
-
-    /// Returns true if the span is recorded.
-    pub(crate) fn is_recorded(&self) -> bool {
-        self.span.is_some()
-    }
-
     /// Records the status of the response.
     pub(crate) fn record_status(&mut self, status: u16) {
-        let Some(span) = &mut self.span else { return };
+        let Self(span) = self;
         span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
         if status >= 400 {
             span.set_attribute(KeyValue::new("error.type", status.to_string()));
@@ -455,7 +453,7 @@ impl ExchangeSpan {
 
     /// Records the failure of the exchange.
     pub(crate) fn record_failure(&mut self, reason: &'static str) {
-        let Some(span) = &mut self.span else { return };
+        let Self(span) = self;
         span.set_attribute(KeyValue::new("error.type", reason));
         span.set_status(Status::error(""));
     }
@@ -715,9 +713,11 @@ mod tests {
     fn trace_without_exporter_passes_through() {
         let scope = scope(&[(TRACEPARENT, PARENT)], None);
         scope.begin_trace(None);
-        let exchange = scope.trace().unwrap().exchange(|| unreachable!());
-        assert_eq!(exchange.context().parent(), PARENT);
-        assert!(!exchange.is_recorded());
+        let mut headers = HeaderMap::new();
+        headers.insert(TRACESTATE, HeaderValue::from_static("of=another"));
+        assert!(scope.trace().unwrap().exchange(&mut headers, || unreachable!()).is_none());
+        assert_eq!(headers[TRACEPARENT], PARENT);
+        assert_eq!(headers.len(), 1, "{headers:?}");
         end(&scope);
     }
 
@@ -726,10 +726,11 @@ mod tests {
         let (tracer, mut spans, _) = tracer(1.0, false, 16);
         let scope = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1")], Some(&tracer));
         scope.begin_trace(None);
-        let mut exchange =
-            scope.trace().unwrap().exchange(|| ExchangeFacts { name: "POST".into(), attributes: Vec::new() });
+        let mut headers = HeaderMap::new();
+        let facts = || ExchangeFacts { name: "POST".into(), attributes: Vec::new() };
+        let mut exchange = scope.trace().unwrap().exchange(&mut headers, facts).unwrap();
         exchange.record_status(503);
-        let sent = exchange.context().clone();
+        let sent = TraceContext::of_headers(&headers).unwrap();
         drop(exchange);
         scope.event(SpanEvent::Handover);
         end(&scope);
