@@ -348,6 +348,9 @@ fn failure(json: &str, error: &RawValue, status: u16) -> Option<RpcError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
     use super::super::super::route::Binding;
     use super::*;
 
@@ -573,6 +576,76 @@ mod tests {
         }
     }
 
+    /// Generates JSON, mostly with names that mean something in HTTP+JSON of 0.3.
+    fn any_json() -> impl Strategy<Value = Value> {
+        const NAMES: &[&str] = &[
+            "task",
+            "message",
+            "msg",
+            "statusUpdate",
+            "artifact_update",
+            "id",
+            "taskId",
+            "task_id",
+            "status",
+            "state",
+            "update",
+            "parts",
+            "content",
+            "text",
+            "data",
+            "file",
+            "fileWithBytes",
+            "configs",
+            "name",
+            "url",
+            "code",
+            "error",
+            "pushNotificationConfig",
+            "configuration",
+            "history",
+            "artifacts",
+            "artifact",
+            "role",
+            "metadata",
+        ];
+        let text = prop_oneof![
+            Just("tasks/t/pushNotificationConfigs/p"),
+            Just("ROLE_USER"),
+            Just("YWJj"),
+            Just("a/b")
+        ];
+        let leaf =
+            prop_oneof![Just(Value::Null), any::<i64>().prop_map(Value::from), text.prop_map(Value::from)];
+        leaf.prop_recursive(6, 48, 6, |inner| {
+            let name = prop::sample::select(NAMES).prop_map(str::to_owned);
+            prop_oneof![
+                1 => prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                4 => prop::collection::vec((name, inner), 1..6).prop_map(|members| members.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        /// Whatever an agent or a client writes, the other form of it is JSON, or there is an error.
+        #[test]
+        fn any_json_of_0_3_converts_or_fails(json in any_json(), status in 200_u16..600) {
+            let id: Id = serde_json::from_str("7").unwrap();
+            let text = json.to_string();
+            for operation in Operation::ALL {
+                let answer = HttpAnswer { agent: Dialect::V0_3, operation: Some(operation), status, json: &text };
+                if let Ok(Some(response)) = to_json_rpc(&id, answer) {
+                    let response: Value = serde_json::from_str(&response).unwrap();
+                    prop_assert!(response["error"].is_object() || response.get("result").is_some(), "{response}");
+                }
+                for written in of_0_3(operation, &text).unwrap_or_default() {
+                    let body = written.splitn(3, ' ').nth(2).unwrap_or("null");
+                    prop_assert!(serde_json::from_str::<Value>(body).is_ok(), "{written}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn errors_of_0_3_have_their_meaning() {
         let id: Id = serde_json::from_str("7").unwrap();
@@ -602,10 +675,9 @@ mod tests {
             (502, "<html>", None),
         ] {
             let told = said(Operation::Get, status, json).unwrap();
-            let told = told.map(|told| {
-                serde_json::from_str::<serde_json::Value>(&told).unwrap()["error"]["code"].clone()
-            });
-            assert_eq!(told, code.map(serde_json::Value::from), "{status} {json}");
+            let told =
+                told.map(|told| serde_json::from_str::<Value>(&told).unwrap()["error"]["code"].clone());
+            assert_eq!(told, code.map(Value::from), "{status} {json}");
         }
         for json in ["{", "[]", "<html>", r#"{"task":{"id":"t"}}"#, r#"{"pushNotificationConfig":{}}"#] {
             let operation = if json.contains("push") { Operation::GetPush } else { Operation::Get };
