@@ -150,6 +150,7 @@ impl A2aServer {
             let mut checked = Box::pin(self.webhooks.check_urls(scope.name(), urls));
             unless_client_gone(http, checked.as_mut()).await??;
         }
+        let room = self.limits.answer_room(record.quota_owner.as_ref());
         let agent = call.activated_extensions(&http.head().headers);
         let card = self.extended_card_rewriter(http, record, &call);
         let rewriter = ResponseRewriter {
@@ -165,9 +166,7 @@ impl A2aServer {
             first: Vec::new(),
             card,
         };
-        let room = self.limits.answer_room(record.quota_owner.as_ref());
-        let mut pipeline = ResponsePipeline { rewriter, room };
-        let since = Instant::now();
+        let (mut pipeline, since) = (ResponsePipeline { rewriter, room }, Instant::now());
         let sent = match list {
             Some(params) => {
                 let ids = self.exchange_ids(record, &call);
@@ -190,14 +189,24 @@ impl A2aServer {
             }
         };
         record.agent_took = Some(since.elapsed());
-        if let Some(ids) = &pipeline.rewriter.ids {
-            self.record_id(record, scope, IdKind::Task, ids.last_sealed(IdKind::Task));
-            self.record_id(record, scope, IdKind::Context, ids.last_sealed(IdKind::Context));
-        }
+        self.record_sealed_ids(record, scope, &pipeline.rewriter);
         if let Some(failure) = sent? {
             self.record_error(record, &A2aError::Agent(failure));
         }
         Ok(())
+    }
+
+    /// Records the digests of the last ids that the client received.
+    fn record_sealed_ids(
+        &self,
+        record: &mut AccessRecord,
+        scope: &AgentScope<'_>,
+        rewriter: &ResponseRewriter<'_>,
+    ) {
+        let Some(ids) = &rewriter.ids else { return };
+        for kind in [IdKind::Task, IdKind::Context] {
+            self.record_id(record, scope, kind, ids.last_sealed(kind));
+        }
     }
 
     /// Returns the rewriter of the card in the response, if the request is for the extended card.
