@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_0_3_without_a_subject_are_refused() {
+    fn requests_of_0_3_need_their_subject() {
         for (operation, params) in [
             (Operation::Get, "{}"),
             (Operation::Get, r#"{"id":"a/b"}"#),
