@@ -38,7 +38,7 @@ use crate::gateway::{AgentSummary, AwaitedAgent, Gateway};
 use crate::server::{ReloadSource, prepare};
 use crate::stdio;
 use crate::telemetry::log;
-use crate::telemetry::log::{EscapeStyle, visible};
+use crate::telemetry::visible::{EscapeStyle, visible};
 
 /// Any MCP client calls any A2A agent.
 #[derive(Debug, Parser)]

@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::line::log_line;
-use super::log::is_hidden;
 use super::recent::{AuditFields, record_audit};
 use super::trace::RequestScope;
+use super::visible::is_hidden;
 
 /// The maximum number of characters of a peer's text that are logged.
 pub(super) const MAX_LOGGED_CHARS: usize = 200;

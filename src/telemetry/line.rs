@@ -248,8 +248,8 @@ mod tests {
                     millis other_ms = None::<Duration>,
                 );
                 let without_time = |line: &str| {
-                    let time = line.find("20").unwrap();
-                    (line[..time].to_owned(), line[time + 27..].to_owned())
+                    let (start, rest) = line.split_at(line.find("20").unwrap());
+                    (start.to_owned(), rest.split_at(27).1.to_owned())
                 };
                 assert_eq!(without_time(&event), without_time(&line), "{event}{line}");
             }

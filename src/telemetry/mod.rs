@@ -13,3 +13,4 @@ pub mod metrics;
 mod process;
 pub(crate) mod recent;
 pub mod trace;
+pub(crate) mod visible;
