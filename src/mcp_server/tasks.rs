@@ -101,11 +101,13 @@ impl McpServer {
         let context = self.lookup().result_context(client, &agent);
         let result =
             || entry.visible_state(|inside| tool_result::result(&inside.work, &context, entry.local()));
+        // Before the phase: a task that fails in between must not read as one with a result.
+        let status = self.lookup().client_status(entry, client).extension();
         if let TaskPhase::Failed(trouble) = entry.visible_state(|inside| inside.phase()) {
             let message = trouble.public_message(&agent);
             return write(&TaskDetail::Failed { code: -32603, message: &message });
         }
-        match self.lookup().client_status(entry, client).extension() {
+        match status {
             TaskStatus::Working => write(&TaskDetail::Working),
             TaskStatus::Cancelled => write(&TaskDetail::Cancelled),
             TaskStatus::InputRequired => match input_requests(entry, client) {
