@@ -16,7 +16,7 @@
 //! If an agent has several endpoints, each knows its own tasks and tokens: they are requested one
 //! after the other, for all callers.
 //!
-//! See also `shown_tasks`, `ids` (tokens) and `response` (sealing).
+//! See also `ids` (tokens, and the tasks that were shown) and `response` (sealing).
 
 use std::borrow::Cow;
 use std::sync::Arc;

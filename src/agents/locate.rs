@@ -3,7 +3,7 @@
 //!
 //! After a restart, or if another gateway began the task, the endpoint is not known: `GetTask`
 //! changes nothing, so every endpoint may be asked in turn until one knows the task. No other
-//! request is used to find the right endpoint. See `affinity` for the map.
+//! request is used to find the right endpoint. See `AffinityMap` in `endpoints`.
 //!
 //! All interfaces of a card are of the same agent (A2A 1.0 §8.3.1); the first is preferred.
 

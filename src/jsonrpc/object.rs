@@ -1,5 +1,5 @@
-//! Objects in which each name of a member is unique: [`RawObject`], whose values stay byte for byte
-//! the same, and [`UniqueObject`], in which names are unique at every depth.
+//! JSON objects with unique member names: [`RawObject`] keeps each value byte for byte, and in a
+//! [`UniqueObject`] names are unique at every depth.
 //!
 //! The checked object must be the object that is sent: with two members of one name, a schema could
 //! see the one and an agent the other.

@@ -36,7 +36,7 @@ fn sent_and_read(agent: &AgentInterface, message: &Message) -> Message {
     let value: Result<Value, _> = serde_json::from_slice(&sent.body);
     let is_json = value.map_or_else(|error| error.to_string().contains("out of range"), |value| value.is_object());
     assert!(is_json, "{}", String::from_utf8_lossy(&sent.body));
-    // What is sent begins with the message, in the member of that name.
+    // The request that is sent begins with the message, in the member of that name.
     match agent.event(&sent.body) {
         Ok(StreamResponse::Message(message)) => message,
         other => panic!("not a message: {other:?}"),
