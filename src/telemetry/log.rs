@@ -529,7 +529,9 @@ impl<'a> MakeWriter<'a> for LogBuffer {
 pub(crate) mod tests {
     use super::*;
     use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
+    use std::time::Instant;
 
     #[derive(Clone, Default)]
     struct KeptField(Arc<Mutex<Vec<u8>>>);
@@ -664,5 +666,40 @@ pub(crate) mod tests {
         let settings = LogSettings { filter: Some("info,access=loud".to_owned()), ..LogSettings::default() };
         let problem = subscriber(&settings, io::sink, false).err().unwrap();
         assert!(problem.to_string().contains("access=loud"), "{problem}");
+    }
+
+    /// Counts the writes.
+    struct CountedWrites(Arc<AtomicUsize>);
+
+    impl io::Write for CountedWrites {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A thread that woke for each line would write about as often as there are lines.
+    #[test]
+    fn lines_of_an_interval_are_one_write() {
+        const LINES: usize = 200;
+        let writes = Arc::new(AtomicUsize::new(0));
+        let begun = Instant::now();
+        let buffer = LogBuffer::start(CountedWrites(writes.clone())).unwrap();
+        for _ in 0..LINES {
+            buffer.shared.add(b"line\n");
+            let next = Instant::now() + Duration::from_micros(100);
+            while Instant::now() < next {
+                std::thread::yield_now();
+            }
+        }
+        buffer.flush(Duration::from_secs(10));
+        let writes = writes.load(Ordering::Relaxed);
+        // One at the end of each interval, one at once, and one by the flush.
+        let most = begun.elapsed().as_millis() / WRITE_INTERVAL.as_millis() + 2;
+        assert!(writes > 0 && writes as u128 <= most, "{writes} writes, {most} intervals");
     }
 }
