@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
 use super::agents::{InterfaceRow, OnlineFindings, contact_all};
+use super::client::TlsArguments;
 use super::{counted, failed, health, log_warnings, print_error, print_line};
 use crate::a2a::translate::Operation;
 use crate::auth::{Action, Caller, PolicyDecision, Rules};
@@ -190,6 +191,9 @@ pub(super) struct PeerQuery {
     /// The admin token for --diff, as ${env:NAME} or ${file:PATH} (in single quotes).
     #[arg(long, value_name = "TOKEN", requires = "diff")]
     token: Option<String>,
+    /// For --diff with a URL of https.
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 /// The exit code for a configuration that differs from the running one.
@@ -198,10 +202,12 @@ const IS_DIFFERENT: u8 = 3;
 impl PeerQuery {
     /// Compares the settings with those of the running gateway, if the command line asks for that.
     fn diff(&self, settings: &Settings) -> Option<Result<RunningDiff, String>> {
-        let url = self.diff.as_deref()?;
+        let Some(url) = self.diff.as_deref() else {
+            let problem = "--ca and --certificate need --diff";
+            return self.tls.is_given().then(|| Err(problem.to_owned()));
+        };
         let url = format!("{}/config", url.trim_end_matches('/'));
-        let running =
-            running_digests(&url, self.token.as_deref()).map_err(|problem| format!("{url}: {problem}"));
+        let running = running_digests(&url, self).map_err(|problem| format!("{url}: {problem}"));
         Some(running.and_then(|running| {
             let key = unhex(&running.key).ok_or_else(|| format!("{url}: gives no key for its digests"))?;
             let changes = DocumentChanges::between(&running.digests, &settings.document.digests(&key));
@@ -216,16 +222,16 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Requests the digests of the configuration of a running gateway.
-fn running_digests(url: &str, token: Option<&str>) -> Result<ConfigDigests, String> {
+fn running_digests(url: &str, query: &PeerQuery) -> Result<ConfigDigests, String> {
     let mut headers = HeaderMap::new();
-    if let Some(token) = token {
+    if let Some(token) = query.token.as_deref() {
         let token = expand_argument(token).map_err(|problem| format!("--token: {problem}"))?;
         let value = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
         let mut value = value.map_err(|_| "--token: cannot be a header".to_owned())?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
-    let answer = health::fetch(url, headers, MAX_DIGEST_BYTES)?;
+    let answer = health::fetch(url, headers, &query.tls, MAX_DIGEST_BYTES)?;
     match answer.status.as_u16() {
         200 => serde_json::from_slice(&answer.body)
             .map_err(|_| "the answer is not that of an admin listener".to_owned()),

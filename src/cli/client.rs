@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,15 +19,17 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use rand::RngCore as _;
 use rand::rngs::OsRng;
+use rustls::ClientConfig;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::demo::free;
 use super::questions::UserConsole;
 use super::{CONFIG_VARIABLE, ConfigArgument, KEY_BYTES, start_log};
+use crate::auth::TlsIdentity;
 use crate::config::{
-    self, Agent, ApiKeyOwner, ApiKeys, Auth, Listener, Mechanism, ReloadableSecret, Require, RequireRule,
-    Settings, expand_argument,
+    self, Agent, AgentTls, ApiKeyOwner, ApiKeys, Auth, Listener, Mechanism, Pem, ReloadableSecret, Require,
+    RequireRule, Settings, expand_argument,
 };
 use crate::gateway::{AgentSummary, Gateway};
 use crate::mcp::Version;
@@ -34,7 +37,7 @@ use crate::server::prepare_without_signals;
 use crate::sse::Decoder;
 use crate::transport::{
     AddressPolicy, ClientLimits, ExchangeTimeouts, HttpClient, Response, TargetSettings, TransportError,
-    Upstream, client_config,
+    Upstream,
 };
 
 /// The maximum size of one message of the gateway, in bytes.
@@ -73,6 +76,58 @@ pub(super) struct TargetArguments {
     /// other users of this machine can read the arguments of a process.
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
+    #[command(flatten)]
+    tls: TlsArguments,
+}
+
+/// Trust in a server, and the certificate for it.
+#[derive(Debug, Default, Args)]
+pub(super) struct TlsArguments {
+    /// Trust the certificate authorities in this PEM file and no others. Without it: those of the system.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Authenticate with this certificate: a PEM file, with those that lead to its root.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The private key of --certificate: a PEM file.
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+}
+
+impl TlsArguments {
+    /// Returns true if the command line has one of these options.
+    pub(super) fn is_given(&self) -> bool {
+        self.ca.is_some() || self.certificate.is_some()
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// The option with an unusable file, as text.
+    fn read(&self) -> Result<AgentTls, String> {
+        let read = |option: &str, path: &Option<PathBuf>| {
+            let read = |path: &PathBuf| {
+                Pem::from_file(path, "").read_again().map_err(|problem| format!("--{option}: {problem}"))
+            };
+            path.as_ref().map(read).transpose()
+        };
+        Ok(AgentTls {
+            ca: read("ca", &self.ca)?,
+            certificate: read("certificate", &self.certificate)?,
+            key: read("key", &self.key)?,
+            ..AgentTls::default()
+        })
+    }
+
+    /// Returns the configuration of connections to a server by https.
+    ///
+    /// # Errors
+    ///
+    /// The unusable file, as text.
+    pub(super) fn client_config(&self) -> Result<Option<Arc<ClientConfig>>, String> {
+        TlsIdentity::new(&self.read()?, false).map(|identity| identity.tls(true))
+    }
 }
 
 /// The reason for which there is no gateway.
@@ -87,6 +142,7 @@ pub(super) enum TargetError {
 pub(super) struct CallTarget {
     url: String,
     headers: HeaderMap,
+    tls: Option<Arc<ClientConfig>>,
     /// The gateway of this process, if there is one.
     pub(super) own: Option<Gateway>,
 }
@@ -98,10 +154,19 @@ impl CallTarget {
         if let Some(url) = &arguments.agent_url {
             let mut agent = Agent::new(AGENT_NAME, url);
             agent.headers = headers;
+            agent.tls = arguments.tls.read().map_err(TargetError::Usage)?;
             return Self::start(Settings::new(vec![agent]), Vec::new());
         }
         if let Some(url) = &arguments.url {
-            return Ok(Self { url: url.clone(), headers: header_map(headers)?, own: None });
+            let tls = match url.starts_with("https:") {
+                true => arguments.tls.client_config().map_err(TargetError::Usage)?,
+                false => None,
+            };
+            return Ok(Self { url: url.clone(), headers: header_map(headers)?, tls, own: None });
+        }
+        if arguments.tls.is_given() {
+            let problem = "--ca and --certificate need --url or --agent-url (the configuration has those of its agents)";
+            return Err(TargetError::Usage(problem.to_owned()));
         }
         let found = arguments.config.find().map_err(|problem| {
             TargetError::Usage(format!(
@@ -152,12 +217,12 @@ impl CallTarget {
         let mut headers = header_map(headers)?;
         let key = HeaderValue::from_str(&key).map_err(|error| failed(error.to_string()))?;
         headers.insert(header, key);
-        Ok(Self { url: format!("http://{address}/mcp"), headers, own: Some(gateway) })
+        Ok(Self { url: format!("http://{address}/mcp"), headers, tls: None, own: Some(gateway) })
     }
 
     /// Returns a client of the gateway.
     pub(super) fn client(&self) -> Result<McpClient, TargetError> {
-        McpClient::new(&self.url, self.headers.clone()).map_err(|error| TargetError::Usage(error.to_string()))
+        McpClient::new(self).map_err(|error| TargetError::Usage(error.to_string()))
     }
 
     /// Returns the agents without a card, with the reasons.
@@ -263,16 +328,14 @@ pub(super) struct McpClient {
 }
 
 impl McpClient {
-    /// Creates the client of an endpoint. `headers` go with every request.
-    fn new(url: &str, headers: HeaderMap) -> Result<Self, ClientError> {
+    /// Creates the client of the endpoint of this gateway.
+    fn new(gateway: &CallTarget) -> Result<Self, ClientError> {
+        let CallTarget { url, headers, tls, .. } = gateway;
         let unusable = |problem: &str| ClientError::Request(format!("{url}: {problem}"));
         let uri: Uri = url.parse().map_err(|_| unusable("is not a URL (write http:// or https://)"))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let mut settings = TargetSettings::new(uri, AddressPolicy::Trusted);
-        if settings.uri.scheme_str() == Some("https") {
-            let tls = client_config(None, None).map_err(|problem| unusable(&problem.to_string()))?;
-            settings.tls = Some(Arc::new(tls));
-        }
+        settings.tls.clone_from(tls);
         settings.timeouts = TIMEOUTS;
         let target = Upstream::new(settings).map_err(|problem| unusable(&problem.to_string()))?;
         let http = HttpClient::new(ClientLimits::default());
@@ -281,7 +344,7 @@ impl McpClient {
             target,
             url: shown_url(url).into(),
             path,
-            headers,
+            headers: headers.clone(),
             next_id: Arc::new(AtomicU64::new(1)),
         })
     }

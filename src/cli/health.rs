@@ -3,7 +3,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,13 +11,12 @@ use http::{HeaderMap, Request, StatusCode, Uri};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
+use super::client::TlsArguments;
 use super::{ConfigArgument, failed, load_for_stdio, print_line};
 use crate::config::{Settings, probe_address};
 use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::install_provider;
-use crate::transport::{
-    AddressPolicy, ClientLimits, HttpClient, TargetSettings, TransportError, Upstream, client_config,
-};
+use crate::transport::{AddressPolicy, ClientLimits, HttpClient, TargetSettings, TransportError, Upstream};
 
 /// The longest time for the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +46,15 @@ impl Probe {
 
 /// Asks at the URL, or at the listener of the configuration. The exit code is 0 if the probe
 /// succeeds.
-pub(super) fn run(url: Option<String>, config: &ConfigArgument, probe: Probe) -> ExitCode {
+pub(super) fn run(
+    url: Option<String>,
+    config: &ConfigArgument,
+    probe: Probe,
+    tls: &TlsArguments,
+) -> ExitCode {
+    if url.is_none() && tls.is_given() {
+        return failed("--ca and --certificate need --url");
+    }
     let url = match url {
         Some(url) => url,
         None => match config.find() {
@@ -70,7 +76,7 @@ pub(super) fn run(url: Option<String>, config: &ConfigArgument, probe: Probe) ->
     let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
         return failed("cannot start a runtime");
     };
-    let asked = ask(&url, HeaderMap::new(), MAX_ANSWER_BYTES);
+    let asked = ask(&url, HeaderMap::new(), tls, MAX_ANSWER_BYTES);
     match runtime.block_on(async { timeout(ANSWER_TIMEOUT, asked).await }) {
         Ok(Ok(answer)) => {
             let body = String::from_utf8_lossy(&answer.body);
@@ -116,19 +122,29 @@ pub(super) struct GatewayAnswer {
 /// # Errors
 ///
 /// The reason for which there is none, as text.
-pub(super) fn fetch(url: &str, headers: HeaderMap, limit: usize) -> Result<GatewayAnswer, String> {
+pub(super) fn fetch(
+    url: &str,
+    headers: HeaderMap,
+    tls: &TlsArguments,
+    limit: usize,
+) -> Result<GatewayAnswer, String> {
     install_provider();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    let asked = runtime.block_on(async { timeout(ANSWER_TIMEOUT, ask(url, headers, limit)).await });
+    let asked = runtime.block_on(async { timeout(ANSWER_TIMEOUT, ask(url, headers, tls, limit)).await });
     asked.unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())))
 }
 
-async fn ask(url: &str, headers: HeaderMap, limit: usize) -> Result<GatewayAnswer, String> {
+async fn ask(
+    url: &str,
+    headers: HeaderMap,
+    tls: &TlsArguments,
+    limit: usize,
+) -> Result<GatewayAnswer, String> {
     let uri: Uri = url.parse().map_err(|_| "is not a URL (write http:// or https://)".to_owned())?;
     let path = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
     let mut settings = TargetSettings::new(uri, AddressPolicy::Trusted);
     if settings.uri.scheme_str() == Some("https") {
-        settings.tls = Some(Arc::new(client_config(None, None).map_err(|problem| problem.to_string())?));
+        settings.tls = tls.client_config()?;
     }
     let told = |error: TransportError| error.to_string();
     let target = Upstream::new(settings).map_err(told)?;

@@ -30,6 +30,7 @@ use rand::rngs::OsRng;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use client::TlsArguments;
 use health::Probe;
 
 use crate::config::certificate::CertificateSummary;
@@ -101,6 +102,8 @@ enum Command {
         /// ready.
         #[arg(long, value_enum, default_value = "ready", conflicts_with = "url")]
         probe: Probe,
+        #[command(flatten)]
+        tls: TlsArguments,
     },
     /// Make an API key, and the hash of it for `auth.api_keys`.
     Key {
@@ -241,7 +244,7 @@ fn run_command(command: Command) -> ExitCode {
             let load = if stdio { config::load_for_stdio } else { config::load };
             with_config(&config, |path| check::run(path, load, json, &check::CheckQuery { peers, question }))
         }
-        Command::Health { url, config, probe } => health::run(url, &config, probe),
+        Command::Health { url, config, probe, tls } => health::run(url, &config, probe, &tls),
         Command::Key { json } => make_key(json),
         Command::Agents { config, json } => with_config(&config, |path| agents::run(path, json)),
         Command::Call(arguments) => call::run(*arguments),

@@ -7,7 +7,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::kit::command::RunningCommand;
-use crate::support::certs::client_config;
+use crate::support::certs::{client_config, server_config};
+use crate::support::payload::v1;
 use crate::support::{
     Answer, Authority, Card, McpClient, Reply, ScriptedAgent, TestGateway, free_port, in_time,
 };
@@ -397,6 +398,79 @@ async fn admin_certificate_is_an_operator() {
     // A browser presents a certificate for any page.
     let call = client(Some(&ann), &["http/1.1"]).at("/api/mcp");
     assert_eq!(status(&call, "POST", &[("Origin", "https://evil.example")]).await, 403);
+}
+
+/// Runs a command to its end; returns the exit code and all that it printed.
+async fn command(arguments: &[&str]) -> (Option<i32>, String) {
+    let ended = RunningCommand::start(arguments).ended().await;
+    (ended.code, format!("{}{}", ended.out, ended.err))
+}
+
+/// `call`, `health` and `check --diff` reach listeners with certificates of a private authority.
+#[tokio::test]
+async fn commands_trust_private_authority() {
+    let authority = Authority::new("operators");
+    let folder = tempfile::tempdir().unwrap();
+    let (main, admin, health) = (free_port(), free_port(), free_port());
+    authority.server().write(folder.path(), "server");
+    let (certificate, key) = authority.client("ann").write(folder.path(), "ann");
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let agent = ScriptedAgent::start_tls(
+        Card::v1().skill("sing"),
+        server_config(&authority.server(), Some(&authority)),
+    )
+    .await;
+    agent.on_stream(|_| Reply::events([v1::completed("t", "c", "la")]));
+    let tls = "certificate: server.crt, key: server.key";
+    let config = format!(
+        "listeners: [{{ address: 127.0.0.1:{main}, tls: {{ {tls} }} }}]\nhealth: {{ address: 127.0.0.1:{health} }}\n\
+         admin:\n  address: 127.0.0.1:{admin}\n  tls: {{ {tls}, client_auth: {{ mode: optional, ca: ca.pem }} }}\n\
+         agents:\n  bard:\n    card: {}\n    tls: {{ ca: ca.pem, certificate: ann.crt, key: ann.key }}\n",
+        agent.card_url()
+    );
+    let file = folder.path().join("gateway.yaml");
+    std::fs::write(&file, config).unwrap();
+    let file = file.to_str().unwrap();
+    let _running = RunningCommand::start(&["serve", "--config", file]);
+    let ready = McpClient::new(&format!("http://127.0.0.1:{health}/readyz"));
+    in_time("the start", async {
+        while !matches!(ready.try_send("GET", &[], Vec::new()).await, Ok(answer) if answer.status == 200) {}
+    })
+    .await;
+    let trust = ["--ca", ca.to_str().unwrap()];
+    let identity = ["--certificate", certificate.to_str().unwrap(), "--key", key.to_str().unwrap()];
+    let probe = format!("https://localhost:{admin}/readyz");
+    let asked = ["health", "--url", &probe];
+    let (code, told) = command(&asked).await;
+    assert!(code == Some(1) && told.contains("certificate"), "{told}");
+    let (code, told) = command(&[&asked[..], &trust].concat()).await;
+    assert_eq!(code, Some(0), "{told}");
+    let page = format!("https://localhost:{admin}");
+    let asked = ["check", "--config", file, "--diff", &page];
+    let (code, told) = command(&[&asked[..], &trust].concat()).await;
+    assert_eq!(code, Some(1), "{told}");
+    let (code, told) = command(&[&asked[..], &trust, &identity].concat()).await;
+    assert!(code == Some(0) && told.contains("0 differences"), "{told}");
+    let mcp = format!("https://localhost:{main}/mcp");
+    let called = ["call", "sing", "--text", "x", "--url", &mcp];
+    let (code, told) = command(&called).await;
+    assert!(code == Some(1) && told.contains("certificate"), "{told}");
+    let (code, told) = command(&[&called[..], &trust].concat()).await;
+    assert_eq!((code, told.lines().next()), (Some(0), Some("la")), "{told}");
+    let url = agent.url();
+    let called = ["call", "sing", "--text", "x", "--agent-url", &url];
+    let (code, told) = command(&[&called[..], &trust, &identity].concat()).await;
+    assert_eq!((code, told.lines().next()), (Some(0), Some("la")), "{told}");
+    // An option without its use, and a file without certificates, are named.
+    let (code, told) = command(&[&["call", "sing", "--config", file][..], &trust].concat()).await;
+    assert!(code == Some(2) && told.contains("--ca and --certificate need --url"), "{told}");
+    let (code, told) = command(&[&["check", "--config", file][..], &trust].concat()).await;
+    assert!(code == Some(1) && told.contains("need --diff"), "{told}");
+    let (code, told) = command(&["health", "--url", &probe, "--ca", key.to_str().unwrap()]).await;
+    assert!(code == Some(1) && told.contains("ca"), "{told}");
+    let (code, told) = command(&["health", "--url", &probe, "--ca", "missing.pem"]).await;
+    assert!(code == Some(1) && told.contains("--ca: ") && told.contains("missing.pem"), "{told}");
 }
 
 /// Returns the messages of a call of the page.
