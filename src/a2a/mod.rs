@@ -12,6 +12,7 @@ mod decode;
 mod dialect;
 mod encode;
 mod error;
+pub mod grpc;
 mod input_request;
 mod lenient;
 mod model;
