@@ -2,7 +2,8 @@
 //! in the same run.
 //!
 //! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N]
-//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse] [--telemetry] [--instructions]`.
+//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse] [--telemetry]
+//! [--beside BINARY] [--instructions]`.
 //!
 //! Four processes on loopback: the load (this one), the agent, the pass-through, and the real
 //! gateway. The ways to the agent take turns in every round; figures are medians over rounds, and
@@ -11,6 +12,7 @@
 //! number of instructions of a call (needs valgrind). With `--tls` instead: the cost of
 //! TLS, compared with nginx. With `--abuse` instead: the effect of abusive callers on good ones.
 //! With `--telemetry` instead: the cost of metrics, access log and traces together.
+//! With `--beside BINARY` instead: the cost of each way in this gateway and in another binary of it.
 //! With `--tasks N` instead: the cost of a query for one task among N. See also `benches/translate`
 //! for the cost of translation alone.
 
@@ -24,6 +26,7 @@
 
 mod abuse;
 mod agent;
+mod beside;
 mod connection;
 mod crowd;
 mod instructions;
@@ -61,6 +64,9 @@ fn measure(options: &Options) {
     }
     if options.telemetry {
         return runtime.block_on(telemetry::run(options));
+    }
+    if let Some(binary) = &options.beside {
+        return runtime.block_on(beside::run(binary, options));
     }
     if options.instructions {
         return runtime.block_on(instructions::run(options));

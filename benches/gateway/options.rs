@@ -36,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) abuse: bool,
     /// Instead of the ways: the cost of telemetry.
     pub(crate) telemetry: bool,
+    /// Instead of the ways beside a pass-through: beside this binary of the gateway.
+    pub(crate) beside: Option<String>,
     /// Instead of the ways: how many instructions a call takes.
     pub(crate) instructions: bool,
 }
@@ -81,6 +83,7 @@ impl Options {
             tls: false,
             abuse: false,
             telemetry: false,
+            beside: None,
             instructions: false,
         };
         let mut words = words.iter().map(String::as_str);
@@ -92,6 +95,7 @@ impl Options {
                 "--instructions" => options.instructions = true,
                 "--abuse" => options.abuse = true,
                 "--telemetry" => options.telemetry = true,
+                "--beside" => options.beside = Some(value().to_owned()),
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = value().parse().expect("a number"),
                 "--seconds" => options.period = Duration::from_secs_f64(value().parse().expect("seconds")),

@@ -39,7 +39,12 @@ impl Process {
 
     /// Starts the gateway with a reader of its log that takes every line.
     pub(crate) fn quiet_gateway(config: &Path, port: u16) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
+        Self::other_gateway(env!("CARGO_BIN_EXE_mcp-a2a-gateway"), config, port)
+    }
+
+    /// Starts another binary of the gateway, as the one of this build is started.
+    pub(crate) fn other_gateway(binary: &str, config: &Path, port: u16) -> Self {
+        let mut command = Command::new(binary);
         command.arg("serve").arg("--config").arg(config).stderr(Stdio::null());
         Self::start(command, port)
     }

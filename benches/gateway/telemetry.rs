@@ -2,15 +2,15 @@
 //! and a scrape each second, beside one with none of these. All take turns in one run, and each ratio is made within a
 //! round.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::load::Load;
+use super::beside::{cost, spread};
 use super::options::Options;
 use super::process::{Process, free_port};
-use super::way::{Way, calls, question, write_config};
+use super::way::{Way, write_config};
 
 /// The time between two scrapes: each costs, whatever the load.
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(crate) async fn run(options: &Options) {
             places.reverse();
         }
         for place in places {
-            cpu[place] = cost(&sides[place].1, &agent, round, options).await;
+            cpu[place] = cost(Way::Gateway, &sides[place].1, &agent, round, options).await;
         }
         println!("round {round}: {cpu:.1?} us with {SIDES:?}");
         for (ratios, cpu_of_side) in ratios.iter_mut().zip(cpu) {
@@ -54,21 +54,9 @@ pub(crate) async fn run(options: &Options) {
         }
     }
     for (side, mut ratios) in SIDES.into_iter().zip(ratios).skip(1) {
-        ratios.sort_by(f64::total_cmp);
-        let [least, median, most] = [ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]]
-            .map(|ratio| (ratio - 1.0) * 100.0);
+        let [least, median, most] = spread(&mut ratios).map(|ratio| (ratio - 1.0) * 100.0);
         println!("telemetry: {side}: {median:+.1} % CPU of a call ({least:+.1} to {most:+.1} %)");
     }
-}
-
-/// Returns the CPU of one call at this gateway, in microseconds.
-async fn cost(gateway: &Process, agent: &Process, round: usize, options: &Options) -> f64 {
-    let asked = question(Way::Gateway, [agent.port, gateway.port, gateway.port]).await;
-    let mut load = Load::open(&asked, options.connections_of(round)).await;
-    let (before, begun) = (gateway.cpu(), Instant::now());
-    let times = load.run(options.period).await;
-    assert!(begun.elapsed() >= options.period);
-    (gateway.cpu() - before) * 1e6 / calls(times.len())
 }
 
 /// Accepts each batch of spans.
