@@ -97,6 +97,9 @@ fn requester<'a>(caller: &'a Caller, route: Route<'a>) -> Requester<'a> {
 #[serde(rename_all = "camelCase")]
 struct AgentState<'a> {
     name: &'a str,
+    /// The source that named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
     ready: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<&'static str>,
@@ -250,6 +253,7 @@ fn agent_state<'a>(agent: &'a Agent, catalogue: &'a Catalogue) -> AgentState<'a>
     let tools = catalogue.all().of_agents().filter(|tool| is_usable && *tool.agent == *agent.settings.name);
     AgentState {
         name: &agent.settings.name,
+        source: agent.settings.source.as_ref().map(|source| source.name.as_str()),
         ready: known.is_some() && is_usable,
         protocol: known.as_ref().map(|known| known.interface.version_name()),
         binding: known.as_ref().map(|known| known.interface.binding.name()),

@@ -166,7 +166,7 @@ async function agent(name) {
       ['Title', found.title], ['Version', found.version], ['Provider', found.provider],
       ['Protocol', found.protocol && `A2A ${found.protocol}`],
       ['Streaming', found.streaming === undefined ? undefined : found.streaming ? 'yes' : 'no'],
-      ['Card', code(found.card)], ['Last fetched', found.lastSeen && ago(found.lastSeen)],
+      ['Card', code(found.card)], ['Source', found.source], ['Last fetched', found.lastSeen && ago(found.lastSeen)],
     ].filter(([, value]) => value).map(([term, value]) => h('div', {}, h('dt', {}, term), h('dd', {}, value)))),
     panel('Endpoints', table('Endpoints', ['URL', 'State', '#Requests now'], endpoints, 'None are known: the card has not been fetched.')),
     panel('Skills and their tools', table('Skills', ['Skill', 'Id', 'Tool'], skills, 'The card has no skills.'),

@@ -79,6 +79,9 @@ async fn folder_of_cards_is_watched() {
     assert_eq!(gateway.client().modern("tools/call", call).await.result().await["content"][0]["text"], "la");
     let report = gateway.admin().at("/agents").get(&[]).await.text().await;
     assert!(report.contains("sources.desk.hosts"), "{report}");
+    let states: Vec<Value> = serde_json::from_str(&report).unwrap();
+    let source_of = |name: &str| states.iter().find(|state| state["name"] == name).unwrap().get("source");
+    assert_eq!((source_of("news-desk"), source_of("bard")), (Some(&json!("desk")), None), "{report}");
     let cards = gateway.ports().directory.join("cards");
     write_card(&cards.join("weather.json"), &news, "forecast");
     sees(&gateway, &["bard_sing", "news-desk_read", "weather_forecast"]).await;
