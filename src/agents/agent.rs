@@ -29,6 +29,8 @@ use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettin
 
 /// The maximum number of interfaces of a card that are used besides the first.
 const MOST_STANDBYS: usize = 7;
+/// The usual number of headers of a request to an agent, and some more.
+const REQUEST_HEADERS: usize = 12;
 
 /// One agent of the configuration.
 pub struct Agent {
@@ -361,7 +363,8 @@ impl Agent {
     }
 
     fn headers(&self, interface: &AgentInterface) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+        // With room for credentials and trace context, which each request adds to a copy.
+        let mut headers = HeaderMap::with_capacity(REQUEST_HEADERS);
         let (content, accepted) = match (interface.binding, interface.dialect) {
             (Binding::HttpJson, Dialect::V1) => {
                 ("application/a2a+json", "application/a2a+json, application/json, text/event-stream")

@@ -365,7 +365,7 @@ impl ResolvedAgent {
         if ask.body.is_empty() {
             headers.remove(CONTENT_TYPE);
         }
-        if let Some(along) = &self.along {
+        if let Some(along) = self.along.as_ref().filter(|_| !self.forwards.is_empty()) {
             let mut first = HeaderMap::new();
             along.insert(&self.forwards, &mut first);
             first.extend(headers);

@@ -271,7 +271,12 @@ impl AgentOutput {
 
     fn status(&mut self, status: TaskStatus, reported: ReportedProgress) -> Option<ProgressUpdate> {
         let is_taken_in = self.is_without_words(&status);
-        let stamp = if is_taken_in { self.stamp } else { stamp_of(&status) };
+        let stamp = match is_taken_in {
+            true => self.stamp,
+            // Only a question has a stamp, and its digest costs as much as the rest of a status.
+            false if status.state.is_interrupted() => stamp_of(&status),
+            false => None,
+        };
         let message = if is_taken_in { self.status.take() } else { status.message };
         let shown = Content::of(status.state, message.as_ref(), self.artifacts.iter().last());
         let again = self.state == Some(status.state)

@@ -163,7 +163,9 @@ impl TaskEntry {
     /// Records the question that a `GetTask` response shows, before it is applied: the response may
     /// lag behind the stream.
     pub fn look_back(&self, task: &Task) {
-        if let Some((shown, stamp)) = fingerprint(task).zip(stamp_of(&task.status)) {
+        if let Some(shown) = fingerprint(task)
+            && let Some(stamp) = stamp_of(&task.status)
+        {
             self.change(|inside| inside.turns.look(shown.to_bytes(), stamp));
         }
     }
