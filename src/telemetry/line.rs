@@ -16,6 +16,12 @@ use super::log::{LogFormat, LogOutput};
 /// The usual size of a line, in bytes.
 const LINE_BYTES: usize = 640;
 
+/// The name of a field with the characters around it, in each form: put together at compile time.
+pub(super) struct FieldName {
+    pub(super) text: &'static str,
+    pub(super) json: &'static str,
+}
+
 /// A line that is being written.
 pub(super) struct LogLine {
     text: Vec<u8>,
@@ -43,7 +49,7 @@ impl LogLine {
     }
 
     /// Adds text of a peer or an identifier, as [`Sanitized`] shows it.
-    pub(super) fn plain(&mut self, name: &str, value: Option<&str>) {
+    pub(super) fn plain(&mut self, name: FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
         self.name(name);
         match self.form {
@@ -56,7 +62,7 @@ impl LogLine {
     }
 
     /// Adds text that is quoted in either form.
-    pub(super) fn quoted(&mut self, name: &str, value: Option<&str>) {
+    pub(super) fn quoted(&mut self, name: FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
         self.name(name);
         match self.form {
@@ -67,20 +73,20 @@ impl LogLine {
     }
 
     /// Adds a value as it is displayed.
-    pub(super) fn shown(&mut self, name: &str, value: Option<impl Display>) {
+    pub(super) fn shown(&mut self, name: FieldName, value: Option<impl Display>) {
         let Some(value) = value else { return };
         self.name(name);
         self.shown_text(&value.to_string());
     }
 
     /// Adds a number.
-    pub(super) fn number(&mut self, name: &str, value: u64) {
+    pub(super) fn number(&mut self, name: FieldName, value: u64) {
         self.name(name);
         self.push(itoa::Buffer::new().format(value));
     }
 
     /// Adds milliseconds with up to three decimals.
-    pub(super) fn millis(&mut self, name: &str, value: Option<Duration>) {
+    pub(super) fn millis(&mut self, name: FieldName, value: Option<Duration>) {
         let Some(value) = value else { return };
         self.name(name);
         let micros = rounded_micros(value);
@@ -106,14 +112,11 @@ impl LogLine {
         self.text
     }
 
-    fn name(&mut self, name: &str) {
-        let (start, end) = match self.form {
-            LogFormat::Text => (" ", "="),
-            LogFormat::Json => (",\"", "\":"),
-        };
-        self.push(start);
-        self.push(name);
-        self.push(end);
+    fn name(&mut self, name: FieldName) {
+        self.push(match self.form {
+            LogFormat::Text => name.text,
+            LogFormat::Json => name.json,
+        });
     }
 
     fn shown_text(&mut self, text: &str) {
@@ -183,7 +186,7 @@ macro_rules! log_line {
             match $crate::telemetry::log::output() {
                 Some(output) => {
                     let mut line = $crate::telemetry::line::LogLine::new(output.form(), $target);
-                    $(line.$kind(stringify!($name), $value);)*
+                    $(line.$kind($crate::telemetry::line::log_line!(@name $name), $value);)*
                     line.write($target, output);
                 }
                 None => tracing::info!(
@@ -191,6 +194,12 @@ macro_rules! log_line {
                     $($name = $crate::telemetry::line::log_line!(@event $kind $value)),*
                 ),
             }
+        }
+    };
+    (@name $name:ident) => {
+        $crate::telemetry::line::FieldName {
+            text: concat!(" ", stringify!($name), "="),
+            json: concat!(",\"", stringify!($name), "\":"),
         }
     };
     (@event plain $value:expr) => {
@@ -223,7 +232,7 @@ mod tests {
                 tracing::info!(target: "access", $($name = log_line!(@event $kind $value)),*);
             });
             let mut line = LogLine::new($form, "access");
-            $(line.$kind(stringify!($name), $value);)*
+            $(line.$kind(log_line!(@name $name), $value);)*
             let (output, kept) = LogOutput::kept($form);
             line.write("access", &output);
             (event, kept())
@@ -260,7 +269,7 @@ mod tests {
     fn log_line_has_form_of_numbers() {
         for (micros, shown) in [(0, "0.0"), (1, "0.001"), (120, "0.12"), (1500, "1.5"), (100_010, "100.01")] {
             let mut line = LogLine { text: Vec::new(), form: LogFormat::Text };
-            line.millis("ms", Some(Duration::from_micros(micros)));
+            line.millis(log_line!(@name ms), Some(Duration::from_micros(micros)));
             assert_eq!(line.text, format!(" ms={shown}").as_bytes());
         }
     }
