@@ -19,14 +19,14 @@ use prometheus::{
 
 use super::balance::LoadBalancerMetrics;
 pub(crate) use super::balance::{EndpointMetrics, QueueMetrics};
-pub(crate) use super::config::ConfigMetrics;
-use super::config::forget_series;
 use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
 use super::log::dropped_lines;
+pub(crate) use super::process::ConfigMetrics;
 use super::process::EdgeMetrics;
 use super::process::ProcessMetrics;
 pub(crate) use super::process::ResponseMetrics;
 pub(crate) use super::process::SpanMetrics;
+use super::process::forget_series;
 use crate::sync::lock;
 
 /// The agent label of requests that no agent serves, such as `initialize`.

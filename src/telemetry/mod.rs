@@ -5,7 +5,6 @@
 
 pub(crate) mod access_log;
 mod balance;
-mod config;
 pub mod label;
 mod line;
 pub(crate) mod log;
