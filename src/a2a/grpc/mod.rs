@@ -568,7 +568,7 @@ mod tests {
         bytes_field(1, b"new", &mut task);
         let read = value(&response_to_json(Operation::Get, Dialect::V1, &task).unwrap());
         let status = json!({"state": "TASK_STATE_WORKING", "timestamp": "1970-01-01T00:00:01Z"});
-        let artifacts = json!([{"artifactId": "", "parts": [{"text": "last"}]}]);
+        let artifacts = json!([{"parts": [{"text": "last"}]}]);
         assert_eq!(read, json!({"id": "new", "status": status, "artifacts": artifacts}));
     }
 

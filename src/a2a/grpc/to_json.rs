@@ -188,7 +188,7 @@ impl JsonWriter<'_> {
             return Ok(());
         }
         if field.label == FieldLabel::Repeated {
-            if field.is_required || index.values(field).next().is_some() {
+            if self.writes_default(field) || index.values(field).next().is_some() {
                 members.name(&field.json_name, self.json);
                 let mut list = Members::begin(b'[');
                 for value in index.values(field) {
@@ -219,6 +219,12 @@ impl JsonWriter<'_> {
         self.value(field, last)
     }
 
+    /// Returns true for the required fields of the outermost message: deeper ones would let many empty messages of two
+    /// bytes grow to many times their size.
+    fn writes_default(&self, field: &Field) -> bool {
+        field.is_required && self.depth == 1
+    }
+
     /// Writes the default of a required field; other fields are left out.
     fn absent(&mut self, field: &Field, members: &mut Members) -> Result<(), ProtobufError> {
         let default: &[u8] = match field.kind {
@@ -226,7 +232,7 @@ impl JsonWriter<'_> {
             FieldKind::Integer => b"0",
             _ => return Ok(()),
         };
-        if field.is_required && field.label == FieldLabel::Implicit {
+        if self.writes_default(field) && field.label == FieldLabel::Implicit {
             members.name(&field.json_name, self.json);
             self.json.extend_from_slice(default);
         }
