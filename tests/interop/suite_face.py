@@ -17,9 +17,11 @@ from suites import AGENTS
 # How a client is called, and the agent to which it speaks directly.
 CLIENTS = {
     "py03": ([python("agent03"), HERE / "face" / "face_py03.py"], "py03"),
+    "py03_grpc": ([python("agent03"), HERE / "face" / "face_py03.py", "--grpc"], "py03_grpc"),
     "js03": ([NODE, SCRATCH / "js" / "face_js03.mjs"], "js03"),
     "py1": ([python("agent1"), HERE / "face" / "face_py1.py"], "py1"),
     "py1_rest": ([python("agent1"), HERE / "face" / "face_py1.py", "--rest"], "py1_rest"),
+    "py1_grpc": ([python("agent1"), HERE / "face" / "face_py1.py", "--grpc"], "py1_grpc"),
     "js1": ([NODE, SCRATCH / "js" / "face_js1.mjs"], "js1"),
     "js1_rest": ([NODE, SCRATCH / "js" / "face_js1.mjs", "--rest"], "py1_rest"),
 }

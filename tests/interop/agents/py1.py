@@ -1,6 +1,6 @@
 """A real A2A 1.0 agent on the official Python SDK, `a2a-sdk` 1.3.0, over JSON-RPC.
 
-With `--compat` it serves A2A 0.3 too, with `--rest` HTTP+JSON instead of JSON-RPC. Not a mock: the
+With `--compat` it serves A2A 0.3 too, with `--rest` HTTP+JSON and with `--grpc` gRPC instead of JSON-RPC. Not a mock: the
 SDK makes every byte on the wire. What it does is in `behaviour.py`.
 """
 
@@ -87,8 +87,7 @@ class Executor(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-def card(url, skills, rest):
-    binding = "HTTP+JSON" if rest else "JSONRPC"
+def card(url, skills, binding):
     return AgentCard(
         name="Python 1.0 agent",
         description="The interop agent on a2a-sdk 1.3",
@@ -104,22 +103,39 @@ def card(url, skills, rest):
     )
 
 
-def main():
-    options = serving.options("--compat", "--rest")
-    listener, url = serving.listen(options.port)
-    shown = card(url, behaviour.SKILLS, options.rest)
-    if options.compat:
-        older = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="0.3")
-        shown.supported_interfaces.append(older)
+def handler_of(shown, extended):
     configs = InMemoryPushNotificationConfigStore()
-    handler = DefaultRequestHandler(
+    return DefaultRequestHandler(
         agent_executor=Executor(),
         task_store=InMemoryTaskStore(),
         agent_card=shown,
         push_config_store=configs,
         push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
-        extended_agent_card=card(url, {**behaviour.SKILLS, **behaviour.EXTENDED}, options.rest),
+        extended_agent_card=extended,
     )
+
+
+def by_grpc(address):
+    from a2a.server.request_handlers import GrpcHandler
+    from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+
+    shown = card(address, behaviour.SKILLS, "GRPC")
+    handler = handler_of(shown, card(address, {**behaviour.SKILLS, **behaviour.EXTENDED}, "GRPC"))
+    app = Starlette(routes=create_agent_card_routes(shown))
+    return app, lambda server: add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+
+
+def main():
+    options = serving.options("--compat", "--rest", "--grpc")
+    listener, url = serving.listen(options.port)
+    if options.grpc:
+        return serving.serve_grpc(by_grpc, listener, url)
+    binding = "HTTP+JSON" if options.rest else "JSONRPC"
+    shown = card(url, behaviour.SKILLS, binding)
+    if options.compat:
+        older = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="0.3")
+        shown.supported_interfaces.append(older)
+    handler = handler_of(shown, card(url, {**behaviour.SKILLS, **behaviour.EXTENDED}, binding))
     routes = create_agent_card_routes(shown)
     if options.rest:
         routes += create_rest_routes(handler)

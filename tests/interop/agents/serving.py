@@ -28,6 +28,30 @@ def listen(port=None):
 
 def serve(app, listener, url):
     """Serves until the process is told to stop."""
+    asyncio.run(serve_here(app, listener, url))
+
+
+async def serve_here(app, listener, url):
+    """Serves in the running event loop until the process is told to stop."""
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     print(f"ready {url}", flush=True)
-    asyncio.run(server.serve(sockets=[listener]))
+    await server.serve(sockets=[listener])
+
+
+def serve_grpc(made, listener, url):
+    """Serves an agent by gRPC on a free port, and its card by HTTP at `url`.
+
+    `made(address)` returns the HTTP application with the card, and a function that adds the agent to a gRPC server.
+    """
+
+    async def run():
+        import grpc.aio
+
+        server = grpc.aio.server()
+        app, add_to = made(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+        add_to(server)
+        await server.start()
+        await serve_here(app, listener, url)
+        await server.stop(1)
+
+    asyncio.run(run())

@@ -1,6 +1,6 @@
 """How an agent of A2A 0.2 or 0.3 on the official Python SDK plays `behaviour.py`.
 
-Not an agent by itself: `py02.py`, `py03.py` and `py03_rest.py` run it, each with its own version of the SDK, whose
+Not an agent by itself: `py02.py`, `py03.py`, `py03_rest.py` and `py03_grpc.py` run it, each with its own version of the SDK, whose
 interfaces are the same as far as they are used here. The SDK makes every byte on the wire.
 """
 
@@ -103,19 +103,22 @@ def card(name, description, url, skills, transport):
     )
 
 
-def main(name, description, application=A2AStarletteApplication, transport=None):
-    """Serves the agent; what its card says of the protocol's version is the SDK's own word."""
-    listener, url = serving.listen()
+def handler():
     configs = InMemoryPushNotificationConfigStore()
-    handler = DefaultRequestHandler(
+    return DefaultRequestHandler(
         agent_executor=Executor(),
         task_store=InMemoryTaskStore(),
         push_config_store=configs,
         push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
     )
+
+
+def main(name, description, application=A2AStarletteApplication, transport=None):
+    """Serves the agent; what its card says of the protocol's version is the SDK's own word."""
+    listener, url = serving.listen()
     app = application(
         agent_card=card(name, description, url, behaviour.SKILLS, transport),
-        http_handler=handler,
+        http_handler=handler(),
         extended_agent_card=card(name, description, url, {**behaviour.SKILLS, **behaviour.EXTENDED}, transport),
     )
     serving.serve(app.build(), listener, url)

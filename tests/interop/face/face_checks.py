@@ -15,6 +15,7 @@ import pathlib
 import queue
 import threading
 import traceback
+import urllib.parse
 import uuid
 
 import httpx
@@ -95,6 +96,11 @@ class Checks:
     def headers(self, caller):
         return {"x-api-key": self.keys[caller]} if self.keys else {}
 
+    def is_own(self, url):
+        """Whether a URL of a card is below that of the agent, or an address for gRPC, which has no path."""
+        base = self.url if self.mode == "direct" else self.url.rstrip("/")
+        return url.startswith(base) or urllib.parse.urlsplit(url if "://" in url else f"//{url}").path in ("", "/")
+
     async def refused(self, action, *codes):
         try:
             result = await action
@@ -106,8 +112,7 @@ class Checks:
 
     async def card(self):
         card = self.a.card()
-        base = self.url if self.mode == "direct" else self.url.rstrip("/")
-        expect(card["urls"] and all(url.startswith(base) for url in card["urls"]), card)
+        expect(card["urls"] and all(self.is_own(url) for url in card["urls"]), card)
         expect({"echo", "work", "ids"} <= set(card["skills"]) and "more" not in card["skills"], card)
 
     async def send(self):
@@ -235,7 +240,7 @@ class Checks:
         card = await self.a.extended()
         expect(("more" in card["skills"]) == ("extended" not in self.facts), card)
         if self.mode != "direct":
-            expect(all(url.startswith(self.url.rstrip("/")) for url in card["urls"]), card)
+            expect(all(self.is_own(url) for url in card["urls"]), card)
 
     async def ids(self):
         """Whether the client sees the agent's own ids: only where nobody has to prove who it is."""

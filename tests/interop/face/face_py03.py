@@ -1,4 +1,7 @@
-"""The official Python client of A2A 0.3, `a2a-sdk` 0.3.26, as `face_checks.py` needs it."""
+"""The official Python client of A2A 0.3, `a2a-sdk` 0.3.26, as `face_checks.py` needs it.
+
+With `--grpc` as its first argument it speaks gRPC, else JSON-RPC.
+"""
 
 import asyncio
 import sys
@@ -22,6 +25,14 @@ from a2a.types import (
 )
 
 import face_checks
+
+
+NAMED_ERRORS = {
+    "TaskNotFoundError": -32001,
+    "TaskNotCancelableError": -32002,
+    "PushNotificationNotSupportedError": -32003,
+    "UnsupportedOperationError": -32004,
+}
 
 
 def text_of(parts):
@@ -65,11 +76,21 @@ def push_of(config):
     return {"task": config.task_id, "id": inner.id, "url": inner.url}
 
 
+def factory(config):
+    """Returns a factory with every transport that the configuration names."""
+    made = ClientFactory(config)
+    if config.grpc_channel_factory:
+        from a2a.client.transports.grpc import GrpcTransport
+
+        made.register("GRPC", GrpcTransport.create)
+    return made
+
+
 class Client:
-    def __init__(self, http_client, card):
+    def __init__(self, card, **config):
         self.shown = card
-        self.once = ClientFactory(ClientConfig(streaming=False, httpx_client=http_client)).create(card)
-        self.live = ClientFactory(ClientConfig(httpx_client=http_client)).create(card)
+        self.once = factory(ClientConfig(streaming=False, **config)).create(card)
+        self.live = factory(ClientConfig(**config)).create(card)
 
     def card(self):
         return card_of(self.shown)
@@ -118,13 +139,32 @@ class Sdk:
         "push_listed": "this client cannot list or delete webhooks",
     }
 
+    def __init__(self, over_grpc):
+        self.over_grpc = over_grpc
+        if over_grpc:
+            import grpc.aio
+
+            self.errors = (*self.errors, grpc.aio.AioRpcError)
+            self.lacks = {**self.lacks, "list": "A2A 0.3 has no list of tasks", "own_list": "A2A 0.3 has no list of tasks"}
+            self.lacks["extended"] = "this SDK's gRPC server has one card for all"
+
     async def connect(self, url, headers):
         http_client = httpx.AsyncClient(headers=headers, timeout=90)
-        return Client(http_client, await A2ACardResolver(http_client, url).get_agent_card())
+        config = {"httpx_client": http_client}
+        if self.over_grpc:
+            import grpc_channel
+
+            channel = grpc_channel.factory(headers, url)
+            config.update(supported_transports=["GRPC"], grpc_channel_factory=channel)
+        return Client(await A2ACardResolver(http_client, url).get_agent_card(), **config)
 
     def code(self, error):
+        if self.over_grpc and isinstance(error, self.errors[-1]):
+            # Servers of 0.3 put the name of the error before its text.
+            return NAMED_ERRORS.get(error.details().split(":")[0])
         return getattr(getattr(error, "error", None), "code", None)
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(face_checks.run(Sdk(), *sys.argv[1:])))
+    words = [word for word in sys.argv[1:] if word != "--grpc"]
+    sys.exit(asyncio.run(face_checks.run(Sdk("--grpc" in sys.argv), *words)))

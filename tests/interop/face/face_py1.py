@@ -1,6 +1,6 @@
 """The official Python client of A2A 1.0, `a2a-sdk` 1.3.0, as `face_checks.py` needs it.
 
-With `--rest` as its first argument it speaks HTTP+JSON, else JSON-RPC.
+With `--rest` as its first argument it speaks HTTP+JSON, with `--grpc` gRPC, else JSON-RPC.
 """
 
 import asyncio
@@ -75,9 +75,9 @@ def push_of(config):
 
 
 class Client:
-    def __init__(self, http_client, card, binding):
+    def __init__(self, http_client, card, binding, channel):
         self.shown = card
-        bindings = {"supported_protocol_bindings": [binding], "httpx_client": http_client}
+        bindings = {"supported_protocol_bindings": [binding], "httpx_client": http_client, "grpc_channel_factory": channel}
         self.once = ClientFactory(ClientConfig(streaming=False, **bindings)).create(card)
         self.live = ClientFactory(ClientConfig(**bindings)).create(card)
 
@@ -144,13 +144,19 @@ class Sdk:
     async def connect(self, url, headers):
         http_client = httpx.AsyncClient(headers=headers, timeout=90)
         card = await A2ACardResolver(http_client, url).get_agent_card()
-        return Client(http_client, card, self.binding)
+        channel = None
+        if self.binding == "GRPC":
+            import grpc_channel
+
+            channel = grpc_channel.factory(headers, url)
+        return Client(http_client, card, self.binding, channel)
 
     def code(self, error):
         return JSON_RPC_ERROR_CODE_MAP.get(type(error))
 
 
 if __name__ == "__main__":
-    rest = "--rest" in sys.argv
-    words = [word for word in sys.argv[1:] if word != "--rest"]
-    sys.exit(asyncio.run(face_checks.run(Sdk("HTTP+JSON" if rest else "JSONRPC"), *words)))
+    bindings = {"--rest": "HTTP+JSON", "--grpc": "GRPC"}
+    binding = next((bindings[word] for word in sys.argv[1:] if word in bindings), "JSONRPC")
+    words = [word for word in sys.argv[1:] if word not in bindings]
+    sys.exit(asyncio.run(face_checks.run(Sdk(binding), *words)))
