@@ -280,9 +280,24 @@ pub(super) struct HeaderTimeout<A> {
     pub(super) limit: Arc<HeaderLimit>,
     /// The end of the listeners, which waits for first requests.
     pub(super) listeners: ListenerShutdown,
+    /// The options of connections.
+    pub(super) options: HttpServerOptions,
 }
 
 impl<A> HeaderTimeout<A> {
+    /// Returns the same application for connections without TLS that speak HTTP/2.
+    pub(super) fn for_http2(&self) -> Self {
+        let mut options = self.options.clone();
+        options.h2c = true;
+        Self {
+            app: Arc::clone(&self.app),
+            limit: Arc::clone(&self.limit),
+            listeners: self.listeners.clone(),
+            options,
+            ..*self
+        }
+    }
+
     /// Returns the first request of a connection, with headers that are counted from now on.
     fn counted(&self, session: ServerSession, mark: &ConnectionMarker) -> ServerSession {
         let keepalive = session.get_keepalive();
@@ -353,7 +368,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A
     }
 
     fn server_options(&self) -> Option<&HttpServerOptions> {
-        self.app.server_options()
+        Some(&self.options)
     }
 
     async fn http_cleanup(&self) {

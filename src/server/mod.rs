@@ -4,6 +4,7 @@
 
 mod connection_limit;
 mod header;
+mod http_version;
 mod proxy_protocol;
 mod reload;
 mod shutdown;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use connection_limit::{ConnectionLimit, ConnectionLimits, ListenerConnections};
 use header::{ConnectionMarker, HeaderLimit, HeaderTimeout};
+use http_version::HttpVersionDetector;
 use pingora::apps::HttpServerOptions;
 use pingora::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora::protocols::TcpKeepalive;
@@ -333,6 +335,12 @@ fn add_listeners(
         let proxy = ListenerProxy { gateway: gateway.clone(), listener: place };
         let app = service(server, settings, end, proxy);
         let Some(tls) = tls else {
+            let app = HttpVersionDetector {
+                http2: Arc::new(app.for_http2()),
+                http1: Arc::new(app),
+                within: settings.limits.header_read,
+                listeners: end.clone(),
+            };
             services.push(server.add_service(listening(app, served, connections, socket)));
             continue;
         };
@@ -450,7 +458,7 @@ fn service(
     h2.max_concurrent_streams(100).max_header_list_size(u32::try_from(limits.header).unwrap_or(u32::MAX));
     let limit = Arc::new(HeaderLimit::new(limits.header, gateway.gateway.metrics().clone()));
     let mut proxy = http_proxy(&server.configuration, gateway);
-    proxy.server_options = Some(options);
+    proxy.server_options = Some(options.clone());
     proxy.h2_options = Some(h2);
     HeaderTimeout {
         app: Arc::new(proxy),
@@ -458,6 +466,7 @@ fn service(
         rest: limits.keep_alive,
         limit,
         listeners: end.clone(),
+        options,
     }
 }
 

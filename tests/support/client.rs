@@ -34,6 +34,8 @@ pub struct McpClient {
     capabilities: Value,
     name: String,
     tls: Option<Arc<rustls::ClientConfig>>,
+    /// Speaks HTTP/2 without TLS.
+    has_prior_knowledge: bool,
     next_id: Arc<AtomicU64>,
 }
 
@@ -65,6 +67,7 @@ impl McpClient {
             capabilities: json!({}),
             name: "test-client".to_owned(),
             tls: None,
+            has_prior_knowledge: false,
             next_id: Arc::new(AtomicU64::new(1)),
         }
     }
@@ -107,6 +110,11 @@ impl McpClient {
     /// Speaks TLS; HTTP/2 if both sides agree on it (see [`super::certs::client_config`]).
     pub fn tls(&self, config: rustls::ClientConfig) -> Self {
         Self { tls: Some(Arc::new(config)), ..self.clone() }
+    }
+
+    /// Speaks HTTP/2 with prior knowledge, without TLS.
+    pub fn http2(&self) -> Self {
+        Self { has_prior_knowledge: true, ..self.clone() }
     }
 
     pub(super) fn declared(&self) -> &Value {
@@ -189,6 +197,9 @@ impl McpClient {
         let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let headers: Vec<_> = own.chain(headers.iter().copied()).collect();
         let Some(tls) = &self.tls else {
+            if self.has_prior_knowledge {
+                return self.over_http2(socket, method, &headers, body).await;
+            }
             return self.over_http1(socket, method, &headers, body).await;
         };
         let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, _)| host);
@@ -224,7 +235,8 @@ impl McpClient {
         let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
         let (mut sender, connection) = handshake.await?;
         let connection = tokio::spawn(connection).abort_handle();
-        let url = format!("https://{}{}", self.authority, self.path);
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}{}", self.authority, self.path);
         Ok(Answer::new(sender.send_request(build(method, &url, headers, body)?).await?, connection))
     }
 }

@@ -5,6 +5,7 @@ mod bad_input;
 mod batches;
 mod bounds;
 mod call;
+mod client_http2;
 mod client_leaves;
 mod client_table;
 mod client_wire;

@@ -1,0 +1,121 @@
+//! HTTP/2 with prior knowledge on a listener without TLS, beside HTTP/1.1.
+//!
+//! Out of scope: HTTP/2 over TLS (see `https`), and floods (see `advisories_http2`).
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::kit::scene::{Scene, TOOL};
+use crate::support::payload::v1;
+use crate::support::{Reply, TestGateway, in_time};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A frame `SETTINGS` without a setting.
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+async fn connect(gateway: &TestGateway, bytes: &[u8]) -> TcpStream {
+    let mut socket = TcpStream::connect(gateway.address()).await.unwrap();
+    socket.write_all(bytes).await.unwrap();
+    socket
+}
+
+/// All that comes until the gateway closes.
+async fn rest(mut socket: TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    // A reset is an end too.
+    drop(in_time("the gateway to close", socket.read_to_end(&mut rest)).await);
+    rest
+}
+
+#[tokio::test]
+async fn both_versions_share_a_listener() {
+    let scene = Scene::new().await;
+    scene.agent.on_send(|_| Reply::result(v1::message("sung")));
+    let client = scene.gateway.client();
+    let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    for client in [client.http2(), client.clone(), client.http2()] {
+        let result = client.modern("tools/call", params.clone()).await.result().await;
+        assert!(result.to_string().contains("sung"), "{result}");
+    }
+    // Shorter than the preface of HTTP/2, and complete.
+    let answer = rest(connect(&scene.gateway, b"GET / HTTP/1.0\r\n\r\n").await).await;
+    assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
+}
+
+#[tokio::test]
+async fn http2_streams_run_side_by_side() {
+    let scene = Scene::new().await;
+    let socket = TcpStream::connect(scene.gateway.address()).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(socket),
+    )
+    .await
+    .unwrap();
+    let connection = tokio::spawn(connection);
+    let health = |_| {
+        let mut sender = sender.clone();
+        let url = scene.gateway.url("/healthz");
+        async move {
+            let request = hyper::Request::get(url).body(http_body_util::Empty::<bytes::Bytes>::new());
+            sender.send_request(request.unwrap()).await.unwrap().status().as_u16()
+        }
+    };
+    let mut all: Vec<_> = (0..20).map(health).map(tokio::spawn).collect();
+    for answer in all.drain(..) {
+        assert_eq!(in_time("an answer", answer).await.unwrap(), 200);
+    }
+    connection.abort();
+}
+
+#[tokio::test]
+async fn long_header_over_http2_is_refused() {
+    let scene = Scene::tuned("limits: { header: 8KiB }").await;
+    let client = scene.gateway.client().http2();
+    let long = "x".repeat(12_000);
+    assert_eq!(client.at("/healthz").get(&[("X-Long", &long)]).await.status, 431);
+    assert_eq!(client.at("/healthz").get(&[]).await.status, 200);
+}
+
+#[tokio::test]
+async fn slow_first_bytes_are_not_awaited() {
+    let scene = Scene::tuned("limits: { header_read: 1s, keep_alive: 1s }").await;
+    let whole = [PREFACE, SETTINGS].concat();
+    for first in [&PREFACE[..0], &PREFACE[..1], &PREFACE[..20], &PREFACE[..23], &whole] {
+        let since = Instant::now();
+        let answer = rest(connect(&scene.gateway, first).await).await;
+        assert!(!answer.starts_with(b"HTTP/1.1 2"), "{first:?}: {answer:?}");
+        let took = since.elapsed();
+        assert!(took < Duration::from_secs(10), "{first:?}: closed after {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn http2_follows_proxy_header() {
+    let scene = Scene::new().await;
+    let card = scene.agent.card_url();
+    let gateway = TestGateway::start(|ports| {
+        let listeners = ports.listeners().replacen(
+            "admin:",
+            "    trusted_proxies: [127.0.0.1]\n    proxy_protocol: true\nadmin:",
+            1,
+        );
+        format!("{listeners}agents:\n  bard:\n    card: {card}\n")
+    })
+    .await;
+    let socket = connect(&gateway, b"PROXY TCP4 192.0.2.1 10.0.0.1 4711 80\r\n").await;
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(socket),
+    )
+    .await
+    .unwrap();
+    let connection = tokio::spawn(connection);
+    let request = hyper::Request::get(gateway.url("/healthz")).body(http_body_util::Empty::<bytes::Bytes>::new());
+    let answer = in_time("an answer", sender.send_request(request.unwrap())).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    connection.abort();
+}
