@@ -1,6 +1,6 @@
 """The agent of the A2A conformance kit: it plays the kit's scenarios, told apart by the beginning of a message's id.
 
-Not a mock: the official Python SDK, `a2a-sdk` 1.3.0, makes every byte on the wire, over JSON-RPC and HTTP+JSON.
+Not a mock: the official Python SDK, `a2a-sdk` 1.3.0, makes every byte on the wire, over JSON-RPC, HTTP+JSON and gRPC.
 Not the agent of the other suites: that is `agents/py1.py`.
 """
 
@@ -11,7 +11,7 @@ import sys
 import httpx
 from a2a.helpers.proto_helpers import new_data_part, new_text_part
 from a2a.server.agent_execution import AgentExecutor
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import (
     BasePushNotificationSender,
@@ -20,6 +20,7 @@ from a2a.server.tasks import (
     TaskUpdater,
 )
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part, Task, TaskState, TaskStatus
+from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from starlette.applications import Starlette
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "agents"))
@@ -86,14 +87,14 @@ class Executor(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-def card(url, *skills):
+def card(url, address, *skills):
     return AgentCard(
         name="Conformance agent",
         description="Plays the scenarios of the A2A conformance kit on a2a-sdk 1.3",
         version="1.0.0",
         supported_interfaces=[
-            AgentInterface(url=url, protocol_binding=binding, protocol_version="1.0")
-            for binding in ("JSONRPC", "HTTP+JSON")
+            AgentInterface(url=at, protocol_binding=binding, protocol_version="1.0")
+            for binding, at in (("JSONRPC", url), ("HTTP+JSON", url), ("GRPC", address))
         ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
         default_input_modes=["text/plain", "application/json"],
@@ -104,22 +105,26 @@ def card(url, *skills):
 
 def main():
     listener, url = serving.listen()
-    shown = card(url, "scenarios")
-    configs = InMemoryPushNotificationConfigStore()
-    handler = DefaultRequestHandler(
-        agent_executor=Executor(),
-        task_store=InMemoryTaskStore(),
-        agent_card=shown,
-        push_config_store=configs,
-        push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
-        extended_agent_card=card(url, "scenarios", "more"),
-    )
-    routes = [
-        *create_agent_card_routes(shown),
-        *create_jsonrpc_routes(handler, rpc_url="/"),
-        *create_rest_routes(handler),
-    ]
-    serving.serve(Starlette(routes=routes), listener, url)
+
+    def made(address):
+        shown = card(url, address, "scenarios")
+        configs = InMemoryPushNotificationConfigStore()
+        handler = DefaultRequestHandler(
+            agent_executor=Executor(),
+            task_store=InMemoryTaskStore(),
+            agent_card=shown,
+            push_config_store=configs,
+            push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
+            extended_agent_card=card(url, address, "scenarios", "more"),
+        )
+        routes = [
+            *create_agent_card_routes(shown),
+            *create_jsonrpc_routes(handler, rpc_url="/"),
+            *create_rest_routes(handler),
+        ]
+        return Starlette(routes=routes), lambda server: add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+
+    serving.serve_grpc(made, listener, url)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,16 @@
 The list follows the requirements that the A2A conformance kit 1.0 checks, so that the kit need not be fetched to know
 that the gateway changes none of its verdicts. Not here: who asks and how answers are compared, `run`.
 
-A case is a list of steps, one HTTP request each. `{task}`, `{context}` and `{page}` in a step stand for the first ids
+A case is a list of steps, one HTTP request or call of gRPC each; the latter are those of the cases over JSON-RPC that
+protobuf can say. `{task}`, `{context}` and `{page}` in a step stand for the first ids
 and the first token of a next page that an answer of the case told.
 """
 
 import dataclasses
 import json
+import re
+
+import over_grpc
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 STATES = ("WORKING", "COMPLETED", "INPUT_REQUIRED")
@@ -49,6 +53,22 @@ def rest(method, path, body=None, version="1.0", content="application/a2a+json")
     typed = {"Content-Type": content} if body is not None else {}
     written = None if body is None else json.dumps(body, ensure_ascii=False).encode()
     return Step(method, path, written, {**typed, **versions})
+
+
+def grpc(step):
+    """The call of gRPC that says the same as this JSON-RPC request; none if gRPC cannot."""
+    try:
+        whole = json.loads(step.body)
+        # The envelope is JSON-RPC's own, and a tenant names an agent of the gateway.
+        if (whole["jsonrpc"], whole["id"]) != ("2.0", "r-1") or "tenant" in whole["params"]:
+            return None
+        request = over_grpc.REQUESTS[whole["method"]]
+        over_grpc.message(request, json.loads(re.sub(r"\{(task|context|page)\}", "x", json.dumps(whole["params"]))))
+    except (KeyError, TypeError, ValueError, over_grpc.ParseError):
+        return None
+    body = json.dumps(whole["params"], ensure_ascii=False).encode()
+    versions = {name.lower(): value for name, value in step.headers.items() if name.startswith("A2A-")}
+    return Step(over_grpc.METHOD, whole["method"], body, versions)
 
 
 def card():
@@ -222,4 +242,9 @@ def refusing():
 
 def all_cases():
     families = (card, sending, streaming, subscribing, getting, listing, canceling, turns, pushing, versions, refusing)
-    return [case for family in families for case in family()]
+    told = [case for family in families for case in family()]
+    for name, steps in told[:]:
+        calls = [grpc(step) for step in steps if step.body is not None]
+        if len(calls) == len(steps) and all(calls):
+            told.append((f"{name}, gRPC", calls))
+    return told

@@ -15,6 +15,7 @@ import sys
 import httpx
 
 import cases
+import over_grpc
 
 COMPARED = ("content-type", "a2a-version", "a2a-extensions", "x-a2a-extensions", "allow", "location")
 IDS = ("id", "taskId", "contextId", "messageId", "artifactId", "nextPageToken")
@@ -40,8 +41,9 @@ ALLOWED = {"plain": BOTH, "keys": {**BOTH, **SEALED}}
 class Alike:
     """Names that stand for what differs each time: ids in their order, times, the agent's address."""
 
-    def __init__(self, base):
+    def __init__(self, base, address):
         self.base = base
+        self.address = address
         self.names = {}
         self.first = {}
 
@@ -74,6 +76,7 @@ class Alike:
 
     def text(self, text):
         text = re.sub(re.escape(self.base) + "/?", "(base)", text)
+        text = re.sub(f"^(http://)?{re.escape(self.address)}/?$", "(address)", text)
         for known, name in self.names.items():
             text = text.replace(known, name)
         return text.replace(cases.UNKNOWN, "(unknown)")
@@ -105,12 +108,16 @@ def read(answer, alike):
     return {"status": answer.status_code, "headers": headers, "body": body}
 
 
-def play(client, base, steps):
+def play(client, channel, base, steps):
     """What this server answers to the steps of a case."""
-    alike = Alike(base.rstrip("/"))
+    alike = Alike(base.rstrip("/"), channel.address)
     said = []
     for step in steps:
         body = None if step.body is None else alike.fill(step.body.decode()).encode()
+        if step.method == over_grpc.METHOD:
+            status, found = channel.call(step.path, json.loads(body), step.headers)
+            said.append({"status": status, "body": alike.value(found)})
+            continue
         url = f"{base.rstrip('/')}{alike.fill(step.path)}" or "/"
         said.append(read(client.request(step.method, url, content=body, headers=step.headers), alike))
     return said
@@ -130,11 +137,11 @@ def difference(direct, face):
     return None
 
 
-def compare(clients, bases, case):
+def compare(clients, channels, bases, case):
     """None when agent and gateway say the same, else what differs."""
     name, steps = case
     try:
-        direct, face = (play(client, base, steps) for client, base in zip(clients, bases))
+        direct, face = (play(*side, steps) for side in zip(clients, channels, bases))
     except Exception as error:
         return name, f"{type(error).__name__}: {error}"
     return name, difference(direct, face)
@@ -149,10 +156,12 @@ def main():
     options = parser.parse_args()
     proof = {"x-api-key": options.key} if options.key else {}
     clients = [httpx.Client(timeout=60), httpx.Client(timeout=60, headers=proof)]
+    cards = [client.get(f"{base.rstrip('/')}/.well-known/agent-card.json").json() for client, base in zip(clients, options.bases)]
+    channels = [over_grpc.Channel(card, headers) for card, headers in zip(cards, ({}, proof))]
     wanted = [case for case in cases.all_cases() if not options.case or any(one in case[0] for one in options.case)]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        for name, found in pool.map(lambda case: compare(clients, options.bases, case), wanted):
+        for name, found in pool.map(lambda case: compare(clients, channels, options.bases, case), wanted):
             reason = ALLOWED[options.mode].get(name)
             if bool(found) == bool(reason):
                 print(f"ok {name}" + (f" differs: {reason}" if found else ""))
