@@ -26,14 +26,15 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::ClientLimits;
 use super::address_policy::AddressPolicy;
-use super::connection::{Http1Connection, Http2Connection};
+use super::connection::{Http1Connection, Http2Connection, Http2KeepAlive};
 use super::error::{ProxyFailure, TransportError};
-use super::upstream::UpstreamInner;
+use super::upstream::{HTTP2_ALPN, UpstreamInner};
 use crate::config::{EgressProxy, Host, ProxyChoice, ProxyResolve, ProxyServer};
 
 /// The head start of each address before the next is tried as well.
@@ -66,8 +67,8 @@ pub(super) async fn line(
     Http1Connection::start(wire, limits).await.map_err(TransportError::before_sending)
 }
 
-/// Opens a connection by the protocol that the agent prefers. Must run on the runtime of
-/// `background`, because a shared connection is driven there.
+/// Opens a connection by the protocol that the agent prefers, or by HTTP/2 if it speaks nothing else.
+/// Must run on the runtime of `background`, because a shared connection is driven there.
 pub(super) async fn either(
     place: &UpstreamInner,
     limits: ClientLimits,
@@ -76,28 +77,58 @@ pub(super) async fn either(
 ) -> Result<NewConnection, TransportError> {
     let tcp = connect(place, limits.descriptors, proxy).await?;
     let Some(tls) = &place.tls else {
-        return Http1Connection::start(MaybeTlsStream::plain(tcp), limits)
-            .await
-            .map(NewConnection::Line)
-            .map_err(TransportError::before_sending);
+        let wire = MaybeTlsStream::plain(tcp);
+        return match place.http2_only {
+            true => start_unnegotiated(wire, place, limits, background).await,
+            false => start_http1(wire, limits).await,
+        };
     };
     let stream = TlsConnector::from(tls.either.clone())
         .connect(tls.name.clone(), tcp)
         .await
         .map_err(TransportError::Tls)?;
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let wire = MaybeTlsStream::tls(stream);
-    if http2 {
-        Http2Connection::start(wire, limits, background)
-            .await
-            .map(NewConnection::Trunk)
-            .map_err(TransportError::before_sending)
-    } else {
-        Http1Connection::start(wire, limits)
-            .await
-            .map(NewConnection::Line)
-            .map_err(TransportError::before_sending)
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2_ALPN);
+    if place.http2_only && !http2 {
+        let other = rustls::Error::NoApplicationProtocol;
+        return Err(TransportError::Tls(io::Error::new(io::ErrorKind::InvalidData, other)));
     }
+    let wire = MaybeTlsStream::tls(stream);
+    match http2 {
+        true => start_http2(wire, place, limits, background).await,
+        false => start_http1(wire, limits).await,
+    }
+}
+
+async fn start_http1(wire: MaybeTlsStream, limits: ClientLimits) -> Result<NewConnection, TransportError> {
+    let started = Http1Connection::start(wire, limits).await;
+    started.map(NewConnection::Line).map_err(TransportError::before_sending)
+}
+
+/// Starts HTTP/2 by prior knowledge, and waits for the first frame of the server: a request to a server
+/// of another protocol would be lost, and it would be unknown if it had been executed.
+async fn start_unnegotiated(
+    wire: MaybeTlsStream,
+    place: &UpstreamInner,
+    limits: ClientLimits,
+    background: &Handle,
+) -> Result<NewConnection, TransportError> {
+    let (wire, greeting) = wire.for_http2();
+    let started = start_http2(wire, place, limits, background).await?;
+    match greeting.await {
+        Ok(true) => Ok(started),
+        Ok(false) | Err(_) => Err(TransportError::without_http2()),
+    }
+}
+
+async fn start_http2(
+    wire: MaybeTlsStream,
+    place: &UpstreamInner,
+    limits: ClientLimits,
+    background: &Handle,
+) -> Result<NewConnection, TransportError> {
+    let keep_alive = if place.http2_only { Http2KeepAlive::GRPC } else { Http2KeepAlive::COMMON };
+    let started = Http2Connection::start(wire, limits, keep_alive, background).await;
+    started.map(NewConnection::Trunk).map_err(TransportError::before_sending)
 }
 
 async fn connect(
@@ -275,6 +306,8 @@ const COALESCE_LIMIT: usize = 2048;
 pub(super) struct MaybeTlsStream {
     stream: InnerStream,
     budget: Arc<ReadBudget>,
+    /// Told if the first byte is one of HTTP/2; `None` if it was read, or matters to no reader.
+    greeting: Option<oneshot::Sender<bool>>,
 }
 
 /// The stream itself.
@@ -330,7 +363,25 @@ impl MaybeTlsStream {
     }
 
     fn of(stream: InnerStream) -> Self {
-        Self { stream, budget: Arc::new(ReadBudget(AtomicUsize::new(usize::MAX))) }
+        Self { stream, budget: Arc::new(ReadBudget(AtomicUsize::new(usize::MAX))), greeting: None }
+    }
+
+    /// Returns the stream for HTTP/2 without negotiation, and the receiver of the server's greeting: true
+    /// if its first byte is that of a frame, which has a length below 2^16 (RFC 9113 §3.4, §4.2). It
+    /// ends without a value if the connection ends before.
+    fn for_http2(self) -> (Self, oneshot::Receiver<bool>) {
+        let (sender, greeting) = oneshot::channel();
+        (Self { greeting: Some(sender), ..self }, greeting)
+    }
+
+    /// Records bytes that were read.
+    fn greet(&mut self, read: &[u8]) {
+        if let Some(first) = read.first()
+            && let Some(greeting) = self.greeting.take()
+        {
+            // The receiver may have given up.
+            greeting.send(*first == 0).unwrap_or_default();
+        }
     }
 
     /// Returns the budget of this connection.
@@ -365,6 +416,7 @@ impl AsyncRead for MaybeTlsStream {
             InnerStream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
         })?;
         let read = buffer.filled().len().saturating_sub(before);
+        this.greet(buffer.filled().get(before..).unwrap_or_default());
         let spent = this.budget.spend(read);
         Poll::Ready(spent.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)))
     }

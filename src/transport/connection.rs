@@ -214,7 +214,6 @@ impl Wake for WakerState {
 
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-const PING_EVERY: Duration = Duration::from_secs(20);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
 /// The number of streams above which another connection is opened, even if the agent allows more.
 const STREAMS: usize = 200;
@@ -222,6 +221,20 @@ const STREAMS: usize = 200;
 /// which bounds the data among them. The rest are informational responses and frames that no
 /// request asked for.
 const UNHEARD_BYTES: usize = 4 * 1024 * 1024;
+
+/// The pings that keep a connection open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Http2KeepAlive {
+    interval: Duration,
+    while_idle: bool,
+}
+
+impl Http2KeepAlive {
+    pub(super) const COMMON: Self = Self { interval: Duration::from_secs(20), while_idle: true };
+    /// Servers of gRPC close a connection with pings at less than 5 minutes, or without a request
+    /// (`too_many_pings`).
+    pub(super) const GRPC: Self = Self { interval: Duration::from_secs(330), while_idle: false };
+}
 
 /// An open HTTP/2 connection. Clones share it.
 #[derive(Clone)]
@@ -251,6 +264,7 @@ impl Http2Connection {
     pub(super) async fn start(
         wire: MaybeTlsStream,
         limits: ClientLimits,
+        keep_alive: Http2KeepAlive,
         background: &Handle,
     ) -> Result<Self, hyper::Error> {
         let budget = wire.budget();
@@ -260,9 +274,9 @@ impl Http2Connection {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-            .keep_alive_interval(PING_EVERY)
+            .keep_alive_interval(keep_alive.interval)
             .keep_alive_timeout(PONG_WITHIN)
-            .keep_alive_while_idle(true)
+            .keep_alive_while_idle(keep_alive.while_idle)
             .handshake(TokioIo::new(wire))
             .await?;
         let most = AtomicUsize::new(connection.current_max_send_streams());

@@ -67,8 +67,9 @@ pub enum TransportError {
     /// The whole exchange took too long.
     #[error("exchange took too long")]
     TotalTimeout,
-    /// Every connection tried was closed before the request was written to it.
-    #[error("connection closed before the request was written: {0}")]
+    /// Every connection tried was closed before the request was written to it, or before the agent
+    /// processed it, as the agent says.
+    #[error("connection closed before the request was processed: {0}")]
     Unsent(#[source] hyper::Error),
     /// The connection or the HTTP grammar broke after the request was (perhaps partly) written.
     #[error("exchange broke: {0}")]
@@ -154,6 +155,11 @@ impl TransportError {
         }
     }
 
+    /// Returns the error of an agent that does not begin to speak HTTP/2 where nothing else is spoken.
+    pub(super) fn without_http2() -> Self {
+        Self::Connect(io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP/2"))
+    }
+
     /// Converts an error of hyper, before a byte of the request was written.
     pub(super) fn before_sending(error: hyper::Error) -> Self {
         rejected_certificate(&error).map_or(Self::Unsent(error), Self::Tls)
@@ -172,6 +178,15 @@ impl TransportError {
         }
         if error.is_parse_too_large() { Self::HeaderTooLarge } else { Self::Broken(error) }
     }
+}
+
+/// Returns true if the peer says by HTTP/2 that it processed nothing of a request: by `GOAWAY` with the
+/// id of an earlier stream, or by `REFUSED_STREAM` (RFC 9113 §6.8, §8.7).
+pub(super) fn is_refused_unread(error: &hyper::Error) -> bool {
+    let of_stream = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    of_stream.is_some_and(|error| {
+        error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
 }
 
 /// The reason for which an egress proxy made no connection.
@@ -249,6 +264,8 @@ pub(crate) enum ConnectFailure {
     Refused,
     /// No route leads to the address.
     NoRoute,
+    /// The server does not speak HTTP/2, and nothing else is spoken.
+    NoHttp2,
     /// Any other cause.
     Other,
 }
@@ -259,6 +276,7 @@ impl ConnectFailure {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused,
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::NoRoute,
+            io::ErrorKind::InvalidData => Self::NoHttp2,
             _ => Self::Other,
         }
     }
@@ -266,6 +284,7 @@ impl ConnectFailure {
     /// Returns the text for operators and models.
     pub(crate) fn text(self) -> &'static str {
         match self {
+            Self::NoHttp2 => "it does not speak HTTP/2, which gRPC requires",
             Self::Refused => "connection refused",
             Self::NoRoute => "no route to its address",
             Self::Other => "no connection",
@@ -296,6 +315,8 @@ pub(crate) enum TlsFailure {
     PeerName,
     /// The peer's certificate is unusable for another reason.
     PeerCertificate,
+    /// The peer does not speak HTTP/2, which gRPC requires.
+    NoHttp2,
     /// The peer does not answer by TLS.
     NotTls,
     /// Any other cause.
@@ -321,6 +342,7 @@ impl TlsFailure {
             },
             rustls::Error::InvalidMessage(_) => Self::NotTls,
             rustls::Error::PeerIncompatible(_) => Self::NoCommonProtocol,
+            rustls::Error::NoApplicationProtocol => Self::NoHttp2,
             _ => Self::Other,
         }
     }
@@ -338,6 +360,7 @@ impl TlsFailure {
             | AlertDescription::CertificateUnknown
             | AlertDescription::AccessDenied => Self::Rejected,
             AlertDescription::UnrecognisedName => Self::UnknownName,
+            AlertDescription::NoApplicationProtocol => Self::NoHttp2,
             AlertDescription::HandshakeFailure
             | AlertDescription::ProtocolVersion
             | AlertDescription::InsufficientSecurity => Self::NoCommonProtocol,
@@ -367,6 +390,7 @@ impl TlsFailure {
             Self::PeerExpired => "its certificate has expired",
             Self::PeerName => "its certificate is for another name",
             Self::PeerCertificate => "its certificate cannot be used",
+            Self::NoHttp2 => "it does not speak HTTP/2, which gRPC requires",
             Self::NotTls => "it does not answer by TLS",
             Self::Other => "the connection broke",
         }
@@ -387,6 +411,7 @@ impl TlsFailure {
             Self::PeerExpired => Some("its operator must renew it"),
             Self::PeerName => Some("set tls.server_name to the name in its certificate"),
             Self::NotTls => Some("if it is plain HTTP, write http:// in the URL"),
+            Self::NoHttp2 => Some("set binding to another that it offers"),
             Self::PeerCertificate | Self::Other => None,
         }
     }

@@ -3,7 +3,7 @@
 //! Small on purpose: hyper's connections and a pool of our own per [`Upstream`], so that
 //! credentials never mix and so that an HTTP/1.1 connection is polled by the request that uses it.
 //! A message is never sent twice: another connection is tried only when hyper proves that nothing
-//! was written. No redirects, no decompression, and a proxy only where it is configured (see
+//! was written, or when the agent says by HTTP/2 that it has processed nothing of it. No redirects, no decompression, and a proxy only where it is configured (see
 //! `connect`). Each upstream has an [`AddressPolicy`]: its creator states the party that named the URL,
 //! and so the addresses it may lead to. Out of scope: the messages (`agents`, `auth`), retries,
 //! breakers.
@@ -41,6 +41,7 @@ pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
 use connect::NewConnection;
 use connection::{Http1Connection, StreamPermit};
+use error::is_refused_unread;
 use response::ConnectionHandle;
 use upstream::{ConnectionPool, IdleConnection, OutboundBody, UpstreamInner};
 
@@ -96,7 +97,7 @@ struct ReadyConnection {
 
 /// A request that failed on one connection, with the permission to use another.
 enum ExchangeFailure {
-    /// Nothing was written: the request itself.
+    /// Nothing was written, or the agent says that it processed nothing: the request itself.
     Unsent(Box<Request<OutboundBody>>, hyper::Error),
     /// It may have been written.
     Final(TransportError),
@@ -130,7 +131,7 @@ impl HttpClient {
     }
 
     /// Sets the runtime that drives shared (HTTP/2) connections. Until then only HTTP/1.1 is
-    /// offered.
+    /// offered, and an upstream that speaks HTTP/2 only is driven by the runtime of its request.
     ///
     /// It must outlive every runtime that sends. Only the first call counts.
     pub fn attach(&self, background: Handle) {
@@ -202,6 +203,8 @@ impl HttpClient {
         let ReadyConnection { handle: mut way, since, is_new } = connection;
         let first_byte = after(since, target.timeouts.first_byte);
         let deadline = first_byte.min(give_up);
+        // hyper returns a request that was not written, and not one that the agent has refused.
+        let mut copy = None;
         let waited = match &mut way {
             ConnectionHandle::Line(line) => {
                 target.place.address_http1(&mut request);
@@ -209,6 +212,7 @@ impl HttpClient {
             }
             ConnectionHandle::Stream(stream) => {
                 target.place.address_http2(&mut request).map_err(ExchangeFailure::Final)?;
+                copy = Some(Request::clone(&request));
                 stream.exchange(*request, deadline).await
             }
             ConnectionHandle::Ended | ConnectionHandle::Failed => {
@@ -226,7 +230,7 @@ impl HttpClient {
                 }
                 let message = failed.take_message();
                 let error = failed.into_error();
-                Err(match message {
+                Err(match message.or(copy.filter(|_| is_refused_unread(&error))) {
                     Some(request) => ExchangeFailure::Unsent(Box::new(request), error),
                     None => ExchangeFailure::Final(TransportError::after_sending(error, is_new)),
                 })
@@ -285,9 +289,8 @@ impl HttpClient {
 
     async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ReadyConnection, TransportError> {
         let opened = |handle| ReadyConnection { handle, since: Instant::now(), is_new: true };
-        let background = match (&place.tls, self.shared.background.get()) {
-            (Some(_), Some(background)) if !place.pool.is_http1_only() => background,
-            _ => return self.open_line(place).await.map(opened),
+        let Some(background) = self.runtime_for(place) else {
+            return self.open_line(place).await.map(opened);
         };
         let turn = place.pool.opening.acquire().await;
         if let Some(stream) = place.pool.join() {
@@ -297,9 +300,18 @@ impl HttpClient {
             drop(turn);
             return self.open_line(place).await.map(opened);
         }
-        let way = self.open_shared(place, background).await;
+        let way = self.open_shared(place, &background).await;
         drop(turn);
         way.map(opened)
+    }
+
+    /// Returns the runtime that drives a shared connection; `None` if HTTP/2 is not spoken there.
+    fn runtime_for(&self, place: &UpstreamInner) -> Option<Handle> {
+        let attached = self.shared.background.get();
+        if place.http2_only {
+            return Some(attached.cloned().unwrap_or_else(Handle::current));
+        }
+        attached.filter(|_| place.tls.is_some() && !place.pool.is_http1_only()).cloned()
     }
 
     async fn open_line(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {

@@ -33,6 +33,8 @@ struct BodyState {
     /// available.
     silent_since: Option<Instant>,
     give_up: Instant,
+    header_lines: usize,
+    trailers: Option<HeaderMap>,
     /// Polls so far, for the deadline: a peer that always has more to read ends there too.
     polls: u32,
     /// Only held, while the body is read.
@@ -65,8 +67,9 @@ impl Response {
     ) -> Result<Self, TransportError> {
         let (head, body) = response.into_parts();
         check(&head, header_lines)?;
-        let (silent_since, polls, held) = (None, 0, None);
-        let inside = BodyState { head, body, way, target, silent_since, give_up, polls, held };
+        let (silent_since, trailers, polls, held) = (None, None, 0, None);
+        let inside =
+            BodyState { head, body, way, target, silent_since, give_up, header_lines, trailers, polls, held };
         let mut reply = Self { inside: Box::new(inside) };
         if reply.inside.body.is_end_stream() {
             reply.finish();
@@ -94,6 +97,13 @@ impl Response {
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         &self.inside.head.headers
+    }
+
+    /// Returns the trailers of the response, once its body has been read to its end. They are part of
+    /// the header for [`ClientLimits`](super::ClientLimits).
+    #[must_use]
+    pub fn trailers(&self) -> Option<&HeaderMap> {
+        self.inside.trailers.as_ref()
     }
 
     /// Returns the protocol version of the response.
@@ -138,6 +148,9 @@ impl Response {
         let outcome = match polled.await {
             Some(Some(Ok(data))) => Ok(Some(data)),
             Some(None) if self.is_cut() => Err(TransportError::Truncated),
+            Some(None) if self.trailers().is_some_and(|all| all.len() > self.inside.header_lines) => {
+                Err(TransportError::HeaderTooLarge)
+            }
             Some(None) => Ok(None),
             Some(Some(Err(error))) => Err(TransportError::after_sending(error, false)),
             None if self.deadline() == self.inside.give_up => Err(TransportError::TotalTimeout),
@@ -239,14 +252,13 @@ impl Response {
             None => return Poll::Ready(None),
         };
         match frame.into_data() {
-            Ok(data) if !data.is_empty() => Poll::Ready(Some(Ok(data))),
-            // Trailers carry nothing that A2A knows. The deadlines are checked before the next
-            // frame.
-            Ok(_) | Err(_) => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
+            Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
+            Ok(_) => {}
+            Err(other) => self.inside.trailers = other.into_trailers().ok().or(self.inside.trailers.take()),
         }
+        // The deadlines are checked before the next frame.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Returns true if the exchange has taken too long, checked every few polls.

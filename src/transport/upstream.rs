@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body_util::Full;
@@ -26,6 +26,9 @@ use super::connection::{Http1Connection, Http2Connection, StreamPermit};
 use super::error::TransportError;
 use crate::config::{FRAMING, Host, ProxyChoice};
 use crate::sync::lock;
+
+/// The name of HTTP/2 in TLS.
+pub(super) const HTTP2_ALPN: &[u8] = b"h2";
 
 /// The body of every request: whole, in memory.
 pub(super) type OutboundBody = Full<Bytes>;
@@ -70,6 +73,9 @@ pub struct TargetSettings {
     /// The egress proxy of its connections. The pool belongs to the upstream, so a connection through
     /// one proxy never serves an upstream with another.
     pub proxy: ProxyChoice,
+    /// True if the origin speaks HTTP/2 and nothing else, and sends trailers, as gRPC requires: by ALPN
+    /// over TLS, by prior knowledge without TLS (RFC 9113 §3.3).
+    pub http2_only: bool,
     /// Time limits of each exchange.
     pub timeouts: ExchangeTimeouts,
     /// The maximum number of idle connections.
@@ -92,6 +98,7 @@ impl TargetSettings {
             tls: None,
             server_name: None,
             proxy: ProxyChoice::Common,
+            http2_only: false,
             timeouts: ExchangeTimeouts::default(),
             max_idle: 64,
             idle_for: Duration::from_secs(4),
@@ -116,6 +123,7 @@ pub(super) struct UpstreamInner {
     pub(super) proxy: ProxyChoice,
     pub(super) port: u16,
     pub(super) tls: Option<UpstreamTls>,
+    pub(super) http2_only: bool,
     pub(super) pool: ConnectionPool,
 }
 
@@ -124,7 +132,7 @@ pub(super) struct UpstreamTls {
     pub(super) name: ServerName<'static>,
     /// Offers HTTP/1.1 only.
     pub(super) http1: Arc<ClientConfig>,
-    /// Offers HTTP/2 and HTTP/1.1.
+    /// Offers HTTP/2, and HTTP/1.1 where the upstream may speak it.
     pub(super) either: Arc<ClientConfig>,
 }
 
@@ -153,7 +161,16 @@ impl Upstream {
         let host =
             Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
         let pinned = settings.server_name.as_deref();
-        let tls = if secure { Some(UpstreamTls::new(&host, pinned, settings.tls.as_deref())?) } else { None };
+        let tls = match secure {
+            true => {
+                let mut tls = UpstreamTls::new(&host, pinned, settings.tls.as_deref())?;
+                if settings.http2_only {
+                    Arc::make_mut(&mut tls.either).alpn_protocols = vec![HTTP2_ALPN.to_vec()];
+                }
+                Some(tls)
+            }
+            false => None,
+        };
         let place = UpstreamInner {
             host,
             policy: settings.policy,
@@ -162,6 +179,7 @@ impl Upstream {
             host_header: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| TransportError::BadUri("host is not a header value"))?,
             tls,
+            http2_only: settings.http2_only,
             pool: ConnectionPool::new(settings.max_idle, settings.idle_for),
             scheme,
             authority,
@@ -211,6 +229,9 @@ impl UpstreamInner {
             }
         }
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if self.http2_only {
+            parts.headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
         let has_payload =
             parts.method == Method::POST || parts.method == Method::PUT || parts.method == Method::PATCH;
         if body.is_empty() && has_payload {
@@ -275,7 +296,7 @@ impl UpstreamTls {
             config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
             Arc::new(config)
         };
-        Ok(Self { name, http1: offering(&[b"http/1.1"]), either: offering(&[b"h2", b"http/1.1"]) })
+        Ok(Self { name, http1: offering(&[b"http/1.1"]), either: offering(&[HTTP2_ALPN, b"http/1.1"]) })
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod deadlines;
 mod guarded;
+mod http2;
 mod limits;
 mod pooling;
 mod secure;

@@ -332,3 +332,30 @@ async fn dead_http2_connection_is_replaced() {
     client.sweep(std::time::Instant::now());
     assert_eq!(client.idle_connections(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http2_alone_is_required_by_alpn() {
+    let authority = authority();
+    let tls = Arc::new(client_config(Some(&[authority.certificate()]), None).unwrap());
+    for (protocols, is_spoken) in
+        [(&["h2", "http/1.1"][..], true), (&["h2"], true), (&["http/1.1"], false), (&[], false)]
+    {
+        let server = secure(server_config(authority.issue("localhost"), None, protocols)).await;
+        let uri = format!("https://localhost:{}", server.address.port()).parse().unwrap();
+        let settings = TargetSettings {
+            tls: Some(tls.clone()),
+            timeouts: PATIENT,
+            http2_only: true,
+            ..TargetSettings::new(uri, AddressPolicy::Trusted)
+        };
+        let sent = client().send(&Upstream::new(settings).unwrap(), get("/")).await;
+        match is_spoken {
+            true => assert_eq!(sent.unwrap().version(), Version::HTTP_2),
+            false => {
+                let error = sent.err().unwrap();
+                assert_eq!(error.sent(), DeliveryState::No, "{error}");
+                assert!(error.to_string().contains("does not speak HTTP/2"), "{error}");
+            }
+        }
+    }
+}
