@@ -288,6 +288,7 @@ fn card(given: &str) -> String {
                 ("pinned 1.0", Some(Dialect::V1).into()),
                 ("JSON-RPC", by(Binding::JsonRpc)),
                 ("HTTP+JSON", by(Binding::HttpJson)),
+                ("GRPC", by(Binding::Grpc)),
             ] {
                 match card.interface(pin) {
                     Ok(found) => out.line(1, &format!("{how}: {found:?}")),

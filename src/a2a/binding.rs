@@ -1,9 +1,10 @@
-//! Requests to the interface of an agent, in its dialect and its binding: JSON-RPC, or HTTP+JSON with
-//! an HTTP route for each operation.
+//! Requests to the interface of an agent, in its dialect and its binding: JSON-RPC, HTTP+JSON with an
+//! HTTP route for each operation, or gRPC.
 //!
 //! In 1.0 the content is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its response is
-//! the `result`. In 0.3 it has a form of its own (see `proto_json`). The routes are in `route`; `card`
-//! chooses the binding of an agent.
+//! the `result`. In 0.3 it has a form of its own (see `proto_json`). A request of gRPC is its JSON here,
+//! with all params in it: the carrier turns it into protobuf (see `grpc`, and `agents`). The routes are
+//! in `route`; `card` chooses the binding of an agent.
 
 use bytes::Bytes;
 use http::Method;
@@ -15,9 +16,9 @@ use super::encode::to_json;
 use super::error::AgentError;
 use super::model::{Message, StreamResponse, Task};
 use super::operation::Operation;
-use super::proto_json;
+use super::proto_json::{self, ResourceName};
 use super::push::{PushNotificationConfig, PushOut, RegisteredOut};
-use super::request::{OperationRequest, SendMessageParams};
+use super::request::{OperationRequest, SendMessageParams, TaskParams};
 use super::route::{Binding, HttpRoute, PathSegmentError, segment};
 
 /// The path before every route of HTTP+JSON in 0.3.
@@ -31,9 +32,9 @@ const EMPTY_OBJECT: &[u8] = b"{}";
 pub struct BoundRequest {
     /// HTTP method: `POST`, except for some requests of HTTP+JSON.
     pub verb: Method,
-    /// The path after that of the interface: `/tasks/7`, or empty.
+    /// The path after that of the interface: `/tasks/7`, the method of gRPC, or empty.
     pub route: String,
-    /// JSON, or empty.
+    /// JSON, or empty. For gRPC the message in its JSON form.
     pub body: Bytes,
 }
 
@@ -77,6 +78,13 @@ impl AgentInterface {
                 let operation = if streaming { Operation::Stream } else { Operation::Send };
                 self.http_request(operation, |_| Err(PathSegmentError), body)
             }
+            Binding::Grpc => {
+                let body = match self.dialect {
+                    Dialect::V0_1 | Dialect::V0_3 => proto_json::send(message, accepted_output_modes),
+                    Dialect::V1 => to_json(&SendMessageParams::new(&ask), 512),
+                };
+                Ok(self.grpc_request(if streaming { Operation::Stream } else { Operation::Send }, body))
+            }
         }
     }
 
@@ -89,6 +97,7 @@ impl AgentInterface {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.get_task(task_id, self.tenant.as_deref()).into()),
             Binding::HttpJson => self.task_request(Operation::Get, task_id, b""),
+            Binding::Grpc => self.grpc_task_request(Operation::Get, task_id),
         }
     }
 
@@ -101,6 +110,7 @@ impl AgentInterface {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.cancel_task(task_id, self.tenant.as_deref()).into()),
             Binding::HttpJson => self.task_request(Operation::Cancel, task_id, EMPTY_OBJECT),
+            Binding::Grpc => self.grpc_task_request(Operation::Cancel, task_id),
         }
     }
 
@@ -116,11 +126,10 @@ impl AgentInterface {
                 let body = self.dialect.subscribe(task_id, self.tenant.as_deref());
                 Ok(body.into_iter().map(BoundRequest::from).collect())
             }
-            Binding::HttpJson => match self.dialect {
-                // As by JSON-RPC: see `Dialect::subscribe`.
-                Dialect::V0_1 | Dialect::V0_3 => Ok(Vec::new()),
-                Dialect::V1 => self.http_subscribe(task_id),
-            },
+            // As by JSON-RPC: see `Dialect::subscribe`.
+            Binding::HttpJson | Binding::Grpc if self.dialect != Dialect::V1 => Ok(Vec::new()),
+            Binding::HttpJson => self.http_subscribe(task_id),
+            Binding::Grpc => Ok(vec![self.grpc_task_request(Operation::Subscribe, task_id)?]),
         }
     }
 
@@ -146,6 +155,17 @@ impl AgentInterface {
                 };
                 self.task_request(Operation::SetPush, task_id, &body)
             }
+            Binding::Grpc => {
+                let body = match self.dialect {
+                    Dialect::V0_1 | Dialect::V0_3 => proto_json::set_push(task_id, webhook),
+                    Dialect::V1 => {
+                        let push = PushOut::of_gateway(webhook, Dialect::V1);
+                        let registered = RegisteredOut::new(Some(task_id), push, self.tenant(), Dialect::V1);
+                        to_json(&registered, 256)
+                    }
+                };
+                Ok(self.grpc_request(Operation::SetPush, body))
+            }
         }
     }
 
@@ -158,7 +178,7 @@ impl AgentInterface {
     pub fn event(&self, json: &[u8]) -> Result<StreamResponse, AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.event(json),
-            Binding::HttpJson => match self.dialect {
+            Binding::HttpJson | Binding::Grpc => match self.dialect {
                 Dialect::V0_1 | Dialect::V0_3 => proto_json::event(json),
                 Dialect::V1 => decode::plain(json, Dialect::V1)?.event(),
             },
@@ -182,20 +202,48 @@ impl AgentInterface {
     pub(crate) fn webhook_is_set(&self, json: &[u8]) -> Result<(), AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.webhook_id(json).map(drop),
-            Binding::HttpJson => decode::plain(json, self.dialect).map(drop),
+            Binding::HttpJson | Binding::Grpc => decode::plain(json, self.dialect).map(drop),
         }
     }
 
-    /// Decodes an error response of HTTP+JSON with this status. `None` if it is not from the agent,
+    /// Decodes an error response of HTTP+JSON with this status, or of gRPC in that form. `None` if it is not from the agent,
     /// or says no more than the status.
     pub fn refusal(&self, status: u16, json: &[u8]) -> Option<AgentError> {
         match self.binding {
             Binding::JsonRpc => None,
-            Binding::HttpJson => match self.dialect {
+            Binding::HttpJson | Binding::Grpc => match self.dialect {
                 Dialect::V0_1 | Dialect::V0_3 => proto_json::refusal(json, status),
                 Dialect::V1 => decode::refusal(json, status),
             },
         }
+    }
+
+    /// Returns the tenant, if requests name one.
+    fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref().filter(|tenant| !tenant.is_empty())
+    }
+
+    /// Encodes an operation of gRPC with this message in its JSON form.
+    pub(super) fn grpc_request(&self, operation: Operation, body: Vec<u8>) -> BoundRequest {
+        let route = operation.grpc_path(self.dialect).unwrap_or_default().to_owned();
+        BoundRequest { verb: Method::POST, route, body: body.into() }
+    }
+
+    /// Encodes a request of gRPC about a task.
+    fn grpc_task_request(
+        &self,
+        operation: Operation,
+        task_id: &str,
+    ) -> Result<BoundRequest, PathSegmentError> {
+        let body = match self.dialect {
+            Dialect::V0_1 | Dialect::V0_3 => {
+                proto_json::named("name", &ResourceName { task_id, config_id: None }, None)?
+            }
+            Dialect::V1 => {
+                to_json(&TaskParams { id: task_id, history_length: None, tenant: self.tenant() }, 128)
+            }
+        };
+        Ok(self.grpc_request(operation, body))
     }
 
     /// Encodes an operation with one HTTP method; `param` returns the params in its path, which is
@@ -214,7 +262,7 @@ impl AgentInterface {
         if self.dialect != Dialect::V1 {
             path.push_str(PREFIX_OF_0_3);
         }
-        if let Some(tenant) = self.tenant.as_deref().filter(|tenant| !tenant.is_empty()) {
+        if let Some(tenant) = self.tenant() {
             path.push('/');
             path.extend(segment(tenant)?);
         }

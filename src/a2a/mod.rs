@@ -47,6 +47,7 @@ pub use lenient::depth_within;
 pub use model::{
     Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid,
 };
+pub use operation::Operation;
 pub(crate) use push::{MAX_PUSH_BYTES, matches_token};
 pub use push::{PUSH_TOKEN, PushNotificationConfig, accepts, push_task_id, validation_echo};
 pub use request::OperationRequest;

@@ -20,6 +20,7 @@ use super::error::{AgentError, ErrorKind};
 use super::lenient::{LenientInteger, LenientObject, LenientString, MAX_DEPTH, RawObject, depth_within};
 use super::model::{Message, Part, Role, StreamResponse, TaskHistory};
 use super::push::{PushNotificationConfig, PushOut};
+use super::route::PathSegmentError;
 
 /// `SendMessageRequest` of the protobuf file.
 #[derive(Serialize)]
@@ -117,6 +118,35 @@ pub(super) fn register_push(task_id: &str, config_id: &str, config: PushOut<'_>)
     let name = format!("{parent}/pushNotificationConfigs/{config_id}");
     let config = TaskPushNotificationConfig { name: &name, push_notification_config: config };
     to_json(&CreateTaskPushNotificationConfigRequest { parent: &parent, config_id, config }, 512)
+}
+
+/// Encodes a request of gRPC about a resource: a task, or a push configuration of it.
+///
+/// # Errors
+///
+/// [`PathSegmentError`] if an id would end the name of its resource.
+pub(super) fn named(
+    member: &str,
+    name: &ResourceName<'_>,
+    history: Option<u32>,
+) -> Result<Vec<u8>, PathSegmentError> {
+    let ResourceName { task_id, config_id } = *name;
+    if [Some(task_id), config_id].into_iter().flatten().any(|id| id.is_empty() || id.contains('/')) {
+        return Err(PathSegmentError);
+    }
+    let config = config_id.map(|id| format!("/pushNotificationConfigs/{id}")).unwrap_or_default();
+    let mut map = serde_json::Map::new();
+    map.insert(member.to_owned(), format!("tasks/{task_id}{config}").into());
+    map.extend(history.map(|length| ("historyLength".to_owned(), length.into())));
+    Ok(to_json(&map, 64 + task_id.len()))
+}
+
+/// The resource of a request of gRPC.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ResourceName<'a> {
+    pub(super) task_id: &'a str,
+    /// The push configuration of the task; `None`: the task itself.
+    pub(super) config_id: Option<&'a str>,
 }
 
 /// Returns the task in the resource name of a push configuration.

@@ -182,13 +182,14 @@ struct EncodedCall<'a, P> {
     params: &'a P,
 }
 
+/// `GetTaskRequest` of 1.0, and the params of other requests about a task.
 #[derive(Serialize)]
-struct TaskParams<'a> {
-    id: &'a str,
+pub(super) struct TaskParams<'a> {
+    pub(super) id: &'a str,
     #[serde(rename = "historyLength", skip_serializing_if = "Option::is_none")]
-    history_length: Option<u8>,
+    pub(super) history_length: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tenant: Option<&'a str>,
+    pub(super) tenant: Option<&'a str>,
 }
 
 fn call<P: Serialize>(method: &'static str, params: &P, capacity: usize) -> Vec<u8> {

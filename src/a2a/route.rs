@@ -1,4 +1,4 @@
-//! The two bindings of A2A requests, and the routes of HTTP+JSON (A2A 1.0 §11, 0.3 §3.2.3).
+//! The bindings of A2A requests, and the routes of HTTP+JSON (A2A 1.0 §11, 0.3 §3.2.3).
 //!
 //! One table has the path and the HTTP methods of each operation. Requests to agents are built from
 //! it (see `binding` and `translate`), requests of clients are matched against it. The routes of 0.3
@@ -17,11 +17,13 @@ pub enum Binding {
     JsonRpc,
     /// HTTP+JSON: a route for each operation. A2A 0.3 and 1.0.
     HttpJson,
+    /// gRPC: a method for each operation, and protobuf in place of JSON. A2A 0.3 and 1.0.
+    Grpc,
 }
 
 impl Binding {
     /// Every binding, in the order in which the gateway prefers them.
-    pub(crate) const ALL: [Self; 2] = [Self::JsonRpc, Self::HttpJson];
+    pub(crate) const ALL: [Self; 3] = [Self::JsonRpc, Self::HttpJson, Self::Grpc];
 
     /// Returns the binding of this name in a card; nothing if the gateway does not have it.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
@@ -31,8 +33,8 @@ impl Binding {
     /// Returns true if agents of this dialect can be called by the binding.
     pub(super) fn speaks(self, dialect: Dialect) -> bool {
         match (self, dialect) {
-            (Self::JsonRpc, _) | (Self::HttpJson, Dialect::V0_3 | Dialect::V1) => true,
-            (Self::HttpJson, Dialect::V0_1) => false,
+            (Self::JsonRpc, _) | (Self::HttpJson | Self::Grpc, Dialect::V0_3 | Dialect::V1) => true,
+            (Self::HttpJson | Self::Grpc, Dialect::V0_1) => false,
         }
     }
 
@@ -41,6 +43,15 @@ impl Binding {
         match self {
             Self::JsonRpc => "JSONRPC",
             Self::HttpJson => "HTTP+JSON",
+            Self::Grpc => "GRPC",
+        }
+    }
+
+    /// Returns true if responses are results without an envelope.
+    pub(crate) fn is_bare(self) -> bool {
+        match self {
+            Self::JsonRpc => false,
+            Self::HttpJson | Self::Grpc => true,
         }
     }
 }

@@ -104,9 +104,9 @@ impl A2aError {
                 let (word, version) = (operation.as_str(), dialect.version());
                 unsupported(format!("the agent speaks A2A {version}, which has nothing like {word}"))
             }
-            Self::NoMethods => {
-                unsupported("the agent speaks HTTP+JSON, which has no methods of extensions".to_owned())
-            }
+            Self::NoMethods => unsupported(
+                "the agent speaks HTTP+JSON or gRPC, which have no methods of extensions".to_owned(),
+            ),
             Self::BadPush(why) => {
                 let message = format!("the address for push notifications cannot be used: {why}");
                 ErrorBody { wire: OnWire { code: -32602, ..ERROR }, message, reason: None }

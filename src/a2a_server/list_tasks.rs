@@ -240,7 +240,7 @@ impl TaskLister<'_> {
         }
         let (status, headers) = (response.status(), stream_body::headers(response.headers()));
         let body = response.whole(room).await?;
-        if !self.call.is_http_json() {
+        if !self.call.is_bare() {
             return Ok(FullResponse { status, headers, body });
         }
         let unreadable = || AgentFailure::ProtocolViolation("its list of tasks cannot be read".into());

@@ -290,12 +290,14 @@ impl A2aServer {
             return Ok(stream_body::stream(http, &mut response, rewriter, room, context).await?);
         }
         let status = response.status();
-        if status.is_success() && status != StatusCode::NO_CONTENT && !rewriter.rewrites_body() {
+        let is_as_received = !rewriter.rewrites_body() && !response.is_converted();
+        if status.is_success() && status != StatusCode::NO_CONTENT && is_as_received {
             let id = Some(rewriter.id).filter(|_| rewriter.binding == Binding::JsonRpc);
             return stream_body::value(http, &mut response, id, rewriter.media_type(status), context).await;
         }
         let headers = rewriter.headers(response.headers());
         let body = self.before_the_end(http, pin!(response.whole(room))).await??;
+        let status = response.status();
         respond_whole(http, FullResponse { status, headers, body }, pipeline).await.map(|()| None)
     }
 

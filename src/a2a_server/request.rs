@@ -376,7 +376,7 @@ impl<'c> ProxiedRequest<'c> {
     ///
     /// [`Abort`] with the reason for which the request is not possible.
     pub(super) fn encode(&self, params: Option<&str>) -> Result<Vec<BoundRequest>, Abort<A2aError>> {
-        if self.is_http_json() {
+        if self.is_bare() {
             let operation = self.operation.ok_or(A2aError::NoMethods)?;
             let routed = self.resolved.interface.to_http(operation, params.unwrap_or("{}"));
             return Ok(routed.map_err(|why| Fault::InvalidParams(why.0.to_owned()))?);
@@ -465,17 +465,18 @@ impl<'c> ProxiedRequest<'c> {
 
     /// Returns the tenant for the params; in HTTP+JSON it is part of the path.
     fn tenant(&self) -> Option<&str> {
-        self.resolved.interface.tenant.as_deref().filter(|_| !self.is_http_json())
+        let interface = &self.resolved.interface;
+        interface.tenant.as_deref().filter(|_| interface.binding != Binding::HttpJson)
     }
 
-    /// Returns true if the agent is called by HTTP+JSON.
-    pub(super) fn is_http_json(&self) -> bool {
-        self.resolved.interface.binding == Binding::HttpJson
+    /// Returns true if responses of the agent are results without the envelope of JSON-RPC.
+    pub(super) fn is_bare(&self) -> bool {
+        self.resolved.interface.binding.is_bare()
     }
 
     /// Returns the dialect of the agent, if its responses are bare results.
     fn bare(&self) -> Option<Dialect> {
-        self.is_http_json().then(|| self.dialect())
+        self.is_bare().then(|| self.dialect())
     }
 
     /// Returns true if the request is about webhooks, or contains one.
@@ -490,7 +491,7 @@ impl<'c> ProxiedRequest<'c> {
     fn extended_card_of_0_2(&self) -> Option<BoundRequest> {
         let version = self.resolved.interface.version.as_deref().unwrap_or_default();
         let is_wanted = self.operation == Some(Operation::ExtendedCard)
-            && !self.is_http_json()
+            && !self.is_bare()
             && self.dialect() == Dialect::V0_3
             && version.starts_with("0.2");
         let route = EXTENDED_CARD_OF_0_2.to_owned();

@@ -32,7 +32,7 @@ pub(super) struct ResponseRewriter<'a> {
     pub(super) agent: &'a str,
     /// Dialect of the client.
     pub(super) client: Dialect,
-    /// Binding of the client.
+    /// Binding of the client. By gRPC it gets what it would get by HTTP+JSON.
     pub(super) binding: Binding,
     /// Dialect of an agent that sends bare results, without the JSON-RPC envelope; `None` if they have one.
     pub(super) bare: Option<Dialect>,
@@ -100,8 +100,10 @@ impl ResponseRewriter<'_> {
     /// Returns the media type of a response body.
     pub(super) fn media_type(&self, status: StatusCode) -> HeaderValue {
         match self.binding {
-            Binding::HttpJson if status.is_success() => HeaderValue::from_static("application/a2a+json"),
-            Binding::HttpJson | Binding::JsonRpc => JSON,
+            Binding::HttpJson | Binding::Grpc if status.is_success() => {
+                HeaderValue::from_static("application/a2a+json")
+            }
+            Binding::HttpJson | Binding::Grpc | Binding::JsonRpc => JSON,
         }
     }
 
@@ -178,10 +180,10 @@ impl ResponseRewriter<'_> {
         let unreadable = || AgentFailure::ProtocolViolation("its webhooks cannot be read".into());
         match (serde_json::from_str(&response).map_err(|_| unreadable())?, self.binding) {
             (_, Binding::JsonRpc) => Ok((StatusCode::OK, response)),
-            (RewrittenBody { error: Some(error), .. }, Binding::HttpJson) => {
+            (RewrittenBody { error: Some(error), .. }, Binding::HttpJson | Binding::Grpc) => {
                 self.failed(error)?.ok_or_else(unreadable)
             }
-            (RewrittenBody { result, .. }, Binding::HttpJson) => {
+            (RewrittenBody { result, .. }, Binding::HttpJson | Binding::Grpc) => {
                 Ok((StatusCode::OK, result.map_or("{}", RawValue::get).to_owned()))
             }
         }
@@ -202,7 +204,9 @@ impl ResponseRewriter<'_> {
                 Ok((StatusCode::OK, self.rewrite("null")))
             }
             (None, None, _) if self.ids.is_some() => Err(unreadable()),
-            (None, Some(error), Binding::HttpJson) => self.failed(error)?.ok_or_else(unreadable),
+            (None, Some(error), Binding::HttpJson | Binding::Grpc) => {
+                self.failed(error)?.ok_or_else(unreadable)
+            }
             (None, Some(error), Binding::JsonRpc) => {
                 let error_text = self.sanitize_error(error.get())?;
                 replace_value(text, error, &error_text)
@@ -210,11 +214,11 @@ impl ResponseRewriter<'_> {
                     .ok_or_else(unreadable)
             }
             (None, None, Binding::JsonRpc) => Ok((StatusCode::OK, text.to_owned())),
-            (None, None, Binding::HttpJson) => Ok((StatusCode::OK, "{}".to_owned())),
-            (Some(result), None, Binding::HttpJson) if result.get() == "null" => {
+            (None, None, Binding::HttpJson | Binding::Grpc) => Ok((StatusCode::OK, "{}".to_owned())),
+            (Some(result), None, Binding::HttpJson | Binding::Grpc) if result.get() == "null" => {
                 Ok((StatusCode::OK, "{}".to_owned()))
             }
-            (Some(result), None, Binding::HttpJson) => {
+            (Some(result), None, Binding::HttpJson | Binding::Grpc) => {
                 Ok((StatusCode::OK, self.result(result.get())?.into_owned()))
             }
             (Some(result), None, Binding::JsonRpc) => {
@@ -251,7 +255,7 @@ impl ResponseRewriter<'_> {
                 let body = write_error(Some(self.id), code, &message, data.as_deref());
                 RestError { status: StatusCode::OK, body }
             }
-            Binding::HttpJson => rest_failure(code, &message, data.as_deref()),
+            Binding::HttpJson | Binding::Grpc => rest_failure(code, &message, data.as_deref()),
         };
         Ok((status, String::from_utf8(body).unwrap_or_default()))
     }
@@ -289,7 +293,7 @@ impl ResponseRewriter<'_> {
                 results.iter().for_each(|result| sse::write_event(out, self.rewrite(result).as_bytes()));
             }
             Err(error) => {
-                if self.binding == Binding::HttpJson {
+                if self.binding.is_bare() {
                     out.extend_from_slice(b"event: error\n");
                 }
                 sse::write_event(out, self.translated_error(&error)?.1.as_bytes());
@@ -369,7 +373,7 @@ impl BodyRewriter for ResponseRewriter<'_> {
         let mut event = Vec::new();
         match self.binding {
             Binding::JsonRpc => sse::write_event(&mut event, &error.rpc(Some(self.id), self.client)),
-            Binding::HttpJson => {
+            Binding::HttpJson | Binding::Grpc => {
                 event.extend_from_slice(b"event: error\n");
                 sse::write_event(&mut event, &error.rest());
             }
@@ -416,8 +420,8 @@ pub(super) fn is_foreign(response: &[u8], id: &Id) -> bool {
 /// Returns a result in the form of a binding.
 fn unwrap_envelope(binding: Binding, id: &Id, result: &str) -> String {
     match binding {
-        Binding::HttpJson if result == "null" => "{}".to_owned(),
-        Binding::HttpJson => result.to_owned(),
+        Binding::HttpJson | Binding::Grpc if result == "null" => "{}".to_owned(),
+        Binding::HttpJson | Binding::Grpc => result.to_owned(),
         Binding::JsonRpc => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_json()),
     }
 }

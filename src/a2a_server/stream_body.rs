@@ -225,6 +225,7 @@ pub(super) async fn stream<S: ResponseSink>(
     begin_stream(http, response, rewriter).await?;
     let _open = context.metrics.stream();
     let mut splitter = EventSplitter::new(context.event_bytes);
+    response.limit_events(context.event_bytes);
     // The client gets a comment between one interval and two after the last event: no clock is read
     // for each event.
     let interval = context.keep_alive / 2;
@@ -251,7 +252,10 @@ pub(super) async fn stream<S: ResponseSink>(
         let events = chunk.and_then(|chunk| {
             let Some(bytes) = chunk else { return Ok(None) };
             // Counted until the client has read the forwarded bytes.
-            room.permit.set(splitter.held() + bytes.len())?;
+            room.permit.set(splitter.held() + response.held() + bytes.len())?;
+            if bytes.is_empty() {
+                return Ok(Some(bytes));
+            }
             let whole = splitter.push(bytes).map_err(|error| match error {
                 BoundaryError::TooLong => AgentFailure::LimitExceeded(context.event_bytes, "one event"),
                 BoundaryError::TooManyPieces => too_many_pieces(),
@@ -265,7 +269,7 @@ pub(super) async fn stream<S: ResponseSink>(
                     return Ok(failure);
                 }
                 (is_quiet, has_events) = (false, true);
-                room.permit.shrink_to(splitter.held());
+                room.permit.shrink_to(splitter.held() + response.held());
             }
             Ok(None) => {
                 http.write_body(rewriter.finish(splitter.take_remainder()), true).await?;

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::card_fetch::CardFetchError;
 use super::card_fetch::CardKeys;
 use super::endpoints::Endpoints;
+use super::grpc;
 use super::resolved::{AgentAddress, CardPolicy, of_source, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, InterfacePin};
@@ -119,7 +120,7 @@ impl Agent {
             }
             address => address?,
         };
-        self.card_target.store(Some(Arc::new(self.target(address, true)?)));
+        self.card_target.store(Some(Arc::new(self.target(address, false, true)?)));
         Ok(())
     }
 
@@ -144,8 +145,11 @@ impl Agent {
         self.reach_card()?;
         let Some(known) = self.known() else { return Ok(()) };
         for known in std::iter::once(&known).chain(&known.other).chain(known.standbys.iter()) {
-            let renewed =
-                known.ways.load().with_fresh_token(|way| self.route(way.address.clone(), way.shows))?;
+            let binding = known.interface.binding;
+            let renewed = known
+                .ways
+                .load()
+                .with_fresh_token(|way| self.route(way.address.clone(), binding, way.shows))?;
             known.ways.store(Arc::new(renewed));
         }
         Ok(())
@@ -202,7 +206,11 @@ impl Agent {
         pin: InterfacePin,
     ) -> Result<ResolvedAgent, CardFetchError> {
         let card = Arc::new(card);
-        let known = self.call_by(&card, card.interface(pin)?, from, 0)?;
+        let first = card.interface(pin)?;
+        let known = match self.call_by(&card, first.clone(), from, 0) {
+            Err(why) => self.call_by_another(&card, &first, from, pin).ok_or(why)?,
+            known => known?,
+        };
         let standbys = self.standbys(&known, from, pin);
         let other = match known.interface.dialect {
             // A card of 0.1 is recognized by absent members: it may be an incomplete one of 0.2.
@@ -216,6 +224,22 @@ impl Agent {
         let other = other.and_then(|interface| self.call_by(&card, interface, from, 0).ok());
         let other = other.map(|other| Arc::new(ResolvedAgent { standbys: standbys.clone(), ..other }));
         Ok(ResolvedAgent { other, standbys, ..known })
+    }
+
+    /// Resolves the agent by the first of the other interfaces of its card that may be called.
+    fn call_by_another(
+        &self,
+        card: &Arc<AgentCard>,
+        first: &AgentInterface,
+        from: Option<&Uri>,
+        pin: InterfacePin,
+    ) -> Option<ResolvedAgent> {
+        let others = card.other_interfaces(first, pin).into_iter().take(MOST_STANDBYS);
+        let found = others.into_iter().find_map(|other| self.call_by(card, other, from, 0).ok())?;
+        let (agent, binding) = (self.settings.name.as_str(), found.interface.binding.name());
+        let preferred = first.binding.name();
+        info!(agent, binding, preferred, "skipped the preferred interface of the agent card");
+        Some(found)
     }
 
     /// Returns the other interfaces of the card, for use while the first is unreachable. Where the
@@ -267,7 +291,7 @@ impl Agent {
         number: usize,
     ) -> Result<ResolvedAgent, CardFetchError> {
         let places = self.places(&interface.url, from)?;
-        let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, from)?));
+        let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, interface.binding, from)?));
         let headers = Arc::new(self.headers(&interface));
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
@@ -312,16 +336,22 @@ impl Agent {
 
     /// Returns the routes to these addresses; the URLs of single methods are trusted no more than a
     /// URL on the card.
-    fn routes(&self, places: &[AgentAddress], from: Option<&Uri>) -> Result<RouteTable, CardFetchError> {
-        let ways =
-            |shows| places.iter().map(|place| self.route(place.clone(), shows)).collect::<Result<_, _>>();
+    fn routes(
+        &self,
+        places: &[AgentAddress],
+        binding: Binding,
+        from: Option<&Uri>,
+    ) -> Result<RouteTable, CardFetchError> {
+        let ways = |shows| {
+            places.iter().map(|place| self.route(place.clone(), binding, shows)).collect::<Result<_, _>>()
+        };
         let from = from.or(places.first().map(|place| &place.uri));
         let methods = self.settings.methods.try_map(|method| {
             let shows = method.mtls.unwrap_or(true);
             Ok::<_, CardFetchError>(match &method.endpoint {
                 Some(url) => {
                     let place = trusted(url, from, self.card_policy())?;
-                    Some(MethodOverride::There(Box::new(self.route(place, shows)?)))
+                    Some(MethodOverride::There(Box::new(self.route(place, binding, shows)?)))
                 }
                 None if shows => None,
                 None => Some(MethodOverride::Unshown(ways(false)?)),
@@ -332,8 +362,13 @@ impl Agent {
 
     /// Returns the route to one address of this agent, with its own trust and, if `shows`, its
     /// client certificate.
-    pub(super) fn route(&self, address: AgentAddress, shows: bool) -> Result<EndpointRoute, CardFetchError> {
-        let target = self.target(address.clone(), shows)?;
+    pub(super) fn route(
+        &self,
+        address: AgentAddress,
+        binding: Binding,
+        shows: bool,
+    ) -> Result<EndpointRoute, CardFetchError> {
+        let target = self.target(address.clone(), binding == Binding::Grpc, shows)?;
         let path = address.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         Ok(EndpointRoute { target, address, shows, path })
     }
@@ -343,7 +378,12 @@ impl Agent {
         CardPolicy { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
     }
 
-    fn target(&self, address: AgentAddress, shows: bool) -> Result<Upstream, CardFetchError> {
+    fn target(
+        &self,
+        address: AgentAddress,
+        http2_only: bool,
+        shows: bool,
+    ) -> Result<Upstream, CardFetchError> {
         let timeouts = &self.settings.timeouts;
         let timeouts = ExchangeTimeouts {
             connect: timeouts.connect,
@@ -358,6 +398,7 @@ impl Agent {
             timeouts,
             server_name,
             proxy: self.settings.proxy.clone(),
+            http2_only,
             ..TargetSettings::new(address.uri, address.policy)
         })?)
     }
@@ -371,6 +412,12 @@ impl Agent {
             }
             (Binding::HttpJson, Dialect::V0_1 | Dialect::V0_3) | (Binding::JsonRpc, _) => {
                 ("application/json", "application/json, text/event-stream")
+            }
+            (Binding::Grpc, _) => {
+                headers.insert(http::header::CONTENT_TYPE, grpc::MEDIA_TYPE);
+                headers.insert(grpc::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+                headers.extend(interface.dialect.headers(&self.settings.extensions));
+                return headers;
             }
         };
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content));
@@ -391,6 +438,7 @@ impl Agent {
             AgentBinding::Auto => None,
             AgentBinding::JsonRpc => Some(Binding::JsonRpc),
             AgentBinding::HttpJson => Some(Binding::HttpJson),
+            AgentBinding::Grpc => Some(Binding::Grpc),
         };
         InterfacePin { dialect, binding }
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::drive::DetachableCall;
+use super::grpc::AgentResponse;
 use super::locate::{LocatedTask, cancel_task, find_task, get_task, set_webhook, wait_for};
 use super::resolved::{ResolvedAgent, current};
 use super::rpc::{AgentOperation, AgentRequest, CallLimits, FollowUpMessage, KnownQuestions};
@@ -24,7 +25,7 @@ use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::telemetry::trace::SpanEvent;
 use crate::timing::{Backoff, with_jitter};
-use crate::transport::{HttpClient, Response};
+use crate::transport::HttpClient;
 
 /// The pause after a response that shows only that the work has begun.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -273,7 +274,7 @@ impl AgentCall {
 
     /// Reads a stream to its end; asks the agent for the state of the task if the end came too
     /// early or the stream is silent.
-    async fn read_stream(&self, reply: Response, track: &mut TaskTracker) -> Result<(), AgentFailure> {
+    async fn read_stream(&self, reply: AgentResponse, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         let mut listening = EventStream::new(reply, self.terms);
         loop {
             match listening.read(&self.known, track).await? {

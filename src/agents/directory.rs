@@ -22,11 +22,12 @@ use super::agent::Agent;
 use super::card_fetch::CardFetchError;
 use super::card_fetch::{CardRequest, FetchedCard};
 use super::card_fetch::{Seen, verify};
+use super::grpc;
 use super::kept::KeptCards;
 use super::resolved::AgentAddress;
 use super::resolved::ResolvedAgent;
 use super::rpc::ForwardedContext;
-use crate::a2a::{AgentCard, CardError, Dialect, InterfacePin, ProbeOutcome, ProbeRequest};
+use crate::a2a::{AgentCard, Binding, CardError, Dialect, InterfacePin, ProbeOutcome, ProbeRequest};
 use crate::auth::{AccessToken, ReloadOutcome, SubjectToken};
 use crate::config::{self, CardSource, Settings};
 use crate::fault::AgentFailure;
@@ -522,7 +523,8 @@ impl AgentUpkeep {
         url: &str,
         place: AgentAddress,
     ) -> Result<Dialect, CardFetchError> {
-        let way = agent.route(place, true)?;
+        // A card without a version is probed by JSON-RPC, which has one URL for all methods.
+        let way = agent.route(place, Binding::JsonRpc, true)?;
         let pass = agent.token().await;
         let mut question = ProbeRequest::MessageSend;
         loop {
@@ -666,17 +668,22 @@ impl AgentUpkeep {
         pass: Option<&AccessToken>,
     ) -> Result<bool, AgentFailure> {
         let EndpointCheck { agent, known, at, path } = *check;
-        let mut request = Request::new(Bytes::new());
+        let is_grpc = known.interface.binding == Binding::Grpc;
+        let (mut request, own) = (Request::new(Bytes::new()), PathAndQuery::from_static(grpc::HEALTH_CHECK));
         *request.method_mut() = Method::GET;
+        let path = if is_grpc { &own } else { path };
+        if is_grpc {
+            request = grpc::health_check();
+        }
         agent.apply_credentials(&mut request, path, pass).map_err(AgentFailure::Internal)?;
         let target = known.ways.load().own.get(at).map(|way| way.target.clone());
         let target = target.ok_or(AgentFailure::Internal("there is no such endpoint"))?;
         let failed = |error| known.to_failure(&error);
         let mut reply = self.client.send(&target, request).await.map_err(failed)?;
-        let is_good = reply.status().as_u16() < 500;
-        if is_good {
-            reply.collect(ANSWER).await.map_err(failed)?;
+        if reply.status().as_u16() >= 500 {
+            return Ok(false);
         }
-        Ok(is_good)
+        let body = reply.collect(ANSWER).await.map_err(failed)?;
+        Ok(!is_grpc || grpc::is_serving(&body, reply.trailers().unwrap_or_else(|| reply.headers())))
     }
 }

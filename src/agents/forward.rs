@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
+use super::grpc::AgentResponse;
 use super::locate::locate_endpoint;
 use super::resolved::{ResolvedAgent, current};
 use super::rpc::AgentRequest;
@@ -22,7 +23,7 @@ use crate::config::AgentMethod;
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
-use crate::transport::{HttpClient, Response};
+use crate::transport::HttpClient;
 
 /// The maximum size of a response, or event, that is read for this, in bytes.
 const MAX_OBSERVED_BYTES: usize = 1 << 20;
@@ -45,7 +46,7 @@ pub struct ForwardRequest {
 /// The response of an agent after its head was received.
 pub struct ForwardedResponse {
     form: BodyKind,
-    reply: Response,
+    reply: AgentResponse,
     known: Arc<ResolvedAgent>,
     /// `None` if nothing of it must be recorded.
     ear: Option<AffinityRecorder>,
@@ -120,7 +121,7 @@ async fn first_with_route(
     client: &HttpClient,
     known: &ResolvedAgent,
     asks: impl Iterator<Item = AgentRequest>,
-) -> (Result<(BodyKind, Response), AgentFailure>, Option<usize>) {
+) -> (Result<(BodyKind, AgentResponse), AgentFailure>, Option<usize>) {
     let mut last = (Err(AgentFailure::Internal("there is no way to ask this")), None);
     for ask in asks {
         let answer = post_for_all(client, known, &ask).await;
@@ -187,7 +188,7 @@ impl ForwardedResponse {
     #[must_use]
     pub fn length(&self) -> Option<usize> {
         let headers = self.reply.headers();
-        if headers.contains_key(TRANSFER_ENCODING) {
+        if self.is_converted() || headers.contains_key(TRANSFER_ENCODING) {
             return None;
         }
         headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
@@ -199,13 +200,30 @@ impl ForwardedResponse {
         self.reply.is_over()
     }
 
-    /// Waits for the next chunk of the body; `None` after the last. Cancel-safe.
+    /// Returns true if the body is made of messages of gRPC: it is JSON as a whole only.
+    #[must_use]
+    pub fn is_converted(&self) -> bool {
+        self.reply.is_converted()
+    }
+
+    /// Sets the maximum size of one event, in bytes, before it is held.
+    pub fn limit_events(&mut self, bytes: usize) {
+        self.reply.limit_events(bytes);
+    }
+
+    /// Returns the number of bytes that are held for an event that is not complete.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.reply.held()
+    }
+
+    /// Waits for the next chunk of the body, which may be empty; `None` after the last. Cancel-safe.
     ///
     /// # Errors
     ///
     /// [`AgentFailure`] if the body broke off, or nothing came in time.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, AgentFailure> {
-        let chunk = self.reply.chunk().await.map_err(|error| self.known.to_failure(&error))?;
+        let chunk = self.reply.chunk().await.map_err(|error| self.known.reply_failure(error))?;
         if let Some(ear) = &mut self.ear {
             // Before a client learns of the task, and asks for it.
             ear.observe(chunk.as_deref().unwrap_or_default());

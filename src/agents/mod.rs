@@ -14,6 +14,7 @@ mod drive;
 mod endpoints;
 mod files;
 mod forward;
+mod grpc;
 mod kept;
 mod locate;
 mod resolved;

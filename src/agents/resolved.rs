@@ -19,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::endpoints::{Endpoints, TriedEndpoints};
+use super::grpc::{self, AgentResponse, GrpcMethod, GrpcResponse, ReplyError};
 use super::rpc::{AgentRequest, ForwardedContext};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, Message};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
@@ -193,7 +194,7 @@ impl ResolvedAgent {
         &self,
         client: &HttpClient,
         ask: &AgentRequest,
-    ) -> Result<Response, AgentFailure> {
+    ) -> Result<AgentResponse, AgentFailure> {
         match self.credentials.tokens() {
             None => self.send_once(client, ask, None).await,
             // Boxed: a call without tokens does not need it, and must not grow by it.
@@ -239,12 +240,30 @@ impl ResolvedAgent {
         }
     }
 
+    /// Returns the failure that an error of a response means, and counts it.
+    pub(super) fn reply_failure(&self, error: ReplyError) -> AgentFailure {
+        match error {
+            ReplyError::Transport(error) => self.to_failure(&error),
+            ReplyError::Agent(failure) => failure,
+        }
+    }
+
+    /// Returns the response as the readers of its body see it.
+    async fn opened(&self, reply: Response, ask: &AgentRequest) -> Result<AgentResponse, AgentFailure> {
+        if self.interface.binding != Binding::Grpc {
+            return Ok(AgentResponse::Http(reply));
+        }
+        // Boxed: the calls of most agents do not need it, and must not grow by it.
+        let opened = Box::pin(GrpcResponse::open(reply, GrpcMethod::of(ask.route())?)).await;
+        opened.map(|reply| AgentResponse::Grpc(Box::new(reply))).map_err(|error| self.reply_failure(error))
+    }
+
     async fn send_with(
         &self,
         tokens: &AgentTokens,
         client: &HttpClient,
         ask: &AgentRequest,
-    ) -> Result<Response, AgentFailure> {
+    ) -> Result<AgentResponse, AgentFailure> {
         let subject = self.along.as_ref().and_then(|along| along.subject());
         let no_token = |no_token| match no_token {
             TokenUnavailable::Now(why) => AgentFailure::TokenUnavailable(why),
@@ -266,7 +285,11 @@ impl ResolvedAgent {
         client: &HttpClient,
         ask: &AgentRequest,
         pass: Option<&AccessToken>,
-    ) -> Result<Response, AgentFailure> {
+    ) -> Result<AgentResponse, AgentFailure> {
+        let body = match self.interface.binding {
+            Binding::JsonRpc | Binding::HttpJson => ask.body.clone(),
+            Binding::Grpc => GrpcMethod::of(ask.route())?.encode(&ask.body)?,
+        };
         let mut tried = TriedEndpoints::default();
         let mut failed = None;
         loop {
@@ -274,7 +297,7 @@ impl ResolvedAgent {
                 Ok(turn) => turn,
                 Err(resting) => return Err(failed.unwrap_or(resting)),
             };
-            let mut request = Request::new(ask.body.clone());
+            let mut request = Request::new(body.clone());
             let target = self.prepare(&mut request, ask, turn.at(), pass)?;
             let mut span = self.trace().and_then(|trace| {
                 trace.exchange(request.headers_mut(), || self.exchange_facts(ask, &target))
@@ -283,7 +306,10 @@ impl ResolvedAgent {
             match client.send(&target, request).await {
                 Ok(reply) => {
                     ask.set_place(turn.at());
-                    let busy = turn.record_success(reply.status());
+                    let head = reply.status();
+                    let opened = self.opened(reply, ask).await;
+                    let busy = turn.record_success(opened.as_ref().map_or(head, AgentResponse::status));
+                    let reply = opened?;
                     if let Some(span) = &mut span {
                         span.record_status(reply.status().as_u16());
                     }
@@ -340,6 +366,7 @@ impl ResolvedAgent {
                     match self.interface.binding {
                         Binding::JsonRpc => "jsonrpc",
                         Binding::HttpJson => "http",
+                        Binding::Grpc => "grpc",
                     },
                 ),
                 KeyValue::new("gen_ai.agent.name", agent.to_owned()),
@@ -360,8 +387,15 @@ impl ResolvedAgent {
         let ways = self.ways.load();
         let way = ways.of(ask.method, at).ok_or(AgentFailure::Internal("there is no such endpoint"))?;
         let shown = self.credentials.request_credentials();
-        let path = shown.keyed(&ask.path(&way.path)?).map_err(AgentFailure::Internal)?;
+        let path = ask.path(&way.path)?;
+        let keyed = shown.keyed(&path).map_err(AgentFailure::Internal)?;
         let mut headers = HeaderMap::clone(&self.headers);
+        if self.interface.binding == Binding::Grpc {
+            if keyed != path {
+                return Err(AgentFailure::Internal("its API key is for a query, which gRPC does not have"));
+            }
+            headers.extend(grpc::timeout(way.target.timeouts().total).map(|time| (grpc::TIMEOUT, time)));
+        }
         if ask.body.is_empty() {
             headers.remove(CONTENT_TYPE);
         }
@@ -376,7 +410,7 @@ impl ResolvedAgent {
             headers.insert(AUTHORIZATION, pass.value().clone());
         }
         *request.method_mut() = ask.verb.clone();
-        *request.uri_mut() = path.into();
+        *request.uri_mut() = keyed.into();
         *request.headers_mut() = headers;
         Ok(way.target.clone())
     }
@@ -494,7 +528,7 @@ pub(super) struct CardPolicy<'a> {
 /// from a file, which the operator wrote), and returns which addresses its host may have.
 ///
 /// A loopback address and another of the same port are one origin, and `0.0.0.0` on a card means
-/// the host of the card.
+/// the host of the card. A URL without a scheme has that of the card's URL, or `https` with port 443.
 ///
 /// # Errors
 ///
@@ -504,7 +538,12 @@ pub(super) fn trusted(
     card: Option<&Uri>,
     leave: CardPolicy<'_>,
 ) -> Result<AgentAddress, UntrustedInterface> {
-    let uri: Uri = interface.parse().map_err(|_| UntrustedInterface::NotAUrl(shown(interface)))?;
+    // A target of gRPC without a scheme is called as its card was fetched.
+    let is_secure =
+        card.is_some_and(|card| card.scheme_str() == Some("https")) || interface.ends_with(":443");
+    let scheme = if is_secure { "https:" } else { "http:" };
+    let url = if interface.starts_with("//") { format!("{scheme}{interface}") } else { interface.to_owned() };
+    let uri: Uri = url.parse().map_err(|_| UntrustedInterface::NotAUrl(shown(interface)))?;
     let (Some(host), Some("http" | "https")) = (uri.host(), uri.scheme_str()) else {
         return Err(UntrustedInterface::NotAUrl(shown(interface)));
     };
@@ -655,6 +694,16 @@ mod tests {
         ] {
             assert!(judged(interface, card, &[]).is_ok(), "{interface}");
         }
+        for (target, card, called) in [
+            ("//a.example:99", "http://a.example:99/c.json", "http://a.example:99/"),
+            ("//a.example:99", "https://a.example:99/c.json", "https://a.example:99/"),
+            ("//a.example:443", "https://a.example/c.json", "https://a.example:443/"),
+            ("//0.0.0.0:99", "http://a.example:99/c", "http://a.example:99/"),
+        ] {
+            assert_eq!(judged(target, card, &[]).unwrap(), called, "{target}");
+        }
+        let card = "http://a.example/c.json";
+        assert_eq!(judged("//a.example:443", card, &["a.example"]).unwrap(), "https://a.example:443/");
         assert_eq!(
             judged("http://0.0.0.0:99/x", "http://a.example:99/c", &[]).unwrap(),
             "http://a.example:99/x"

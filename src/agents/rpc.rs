@@ -16,9 +16,10 @@ use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 
+use super::grpc::AgentResponse;
 use super::resolved::ResolvedAgent;
 use crate::a2a::{
-    AgentError, Binding, BoundRequest, ErrorKind, Fingerprint, Message, PathSegmentError, Task, TaskState,
+    AgentError, BoundRequest, ErrorKind, Fingerprint, Message, PathSegmentError, Task, TaskState,
 };
 use crate::auth::SubjectToken;
 use crate::config::{AgentMethod, AgentMethod as Call};
@@ -45,12 +46,12 @@ pub(super) async fn post(
     client: &HttpClient,
     known: &ResolvedAgent,
     ask: &AgentRequest,
-) -> Result<(BodyKind, Response), AgentFailure> {
+) -> Result<(BodyKind, AgentResponse), AgentFailure> {
     let reply = sent(client, known, ask).await?;
-    if known.interface.binding == Binding::HttpJson && !reply.status().is_success() {
+    if known.interface.binding.is_bare() && !reply.status().is_success() {
         return Err(refused(reply, known, ask).await);
     }
-    body_kind(form(&reply), reply)
+    body_kind(reply.form(), reply)
 }
 
 /// Sends one request for a caller that reads the body of a failure itself.
@@ -58,9 +59,9 @@ pub(super) async fn post_for_all(
     client: &HttpClient,
     known: &ResolvedAgent,
     ask: &AgentRequest,
-) -> Result<(BodyKind, Response), AgentFailure> {
+) -> Result<(BodyKind, AgentResponse), AgentFailure> {
     let reply = sent(client, known, ask).await?;
-    match form(&reply) {
+    match reply.form() {
         Some(BodyKind::Json) if !reply.status().is_success() => Ok((BodyKind::Json, reply)),
         // A success without content.
         None if reply.status() == StatusCode::NO_CONTENT => Ok((BodyKind::Json, reply)),
@@ -72,7 +73,7 @@ async fn sent(
     client: &HttpClient,
     known: &ResolvedAgent,
     ask: &AgentRequest,
-) -> Result<Response, AgentFailure> {
+) -> Result<AgentResponse, AgentFailure> {
     let reply = known.send(client, ask).await?;
     match reply.status() {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
@@ -82,7 +83,10 @@ async fn sent(
     }
 }
 
-fn body_kind(form: Option<BodyKind>, reply: Response) -> Result<(BodyKind, Response), AgentFailure> {
+fn body_kind(
+    form: Option<BodyKind>,
+    reply: AgentResponse,
+) -> Result<(BodyKind, AgentResponse), AgentFailure> {
     let status = reply.status();
     match form {
         Some(form) if status.is_success() => Ok((form, reply)),
@@ -95,10 +99,10 @@ fn body_kind(form: Option<BodyKind>, reply: Response) -> Result<(BodyKind, Respo
     }
 }
 
-/// Returns the failure that an HTTP+JSON response means.
-async fn refused(mut reply: Response, known: &ResolvedAgent, ask: &AgentRequest) -> AgentFailure {
+/// Returns the failure that a response of HTTP+JSON or gRPC means.
+async fn refused(mut reply: AgentResponse, known: &ResolvedAgent, ask: &AgentRequest) -> AgentFailure {
     let status = reply.status().as_u16();
-    let said = match form(&reply) {
+    let said = match reply.form() {
         Some(BodyKind::Json) => reply.collect(LONGEST_REFUSAL).await.ok(),
         Some(BodyKind::Stream) | None => None,
     };
@@ -109,7 +113,8 @@ async fn refused(mut reply: Response, known: &ResolvedAgent, ask: &AgentRequest)
     }
 }
 
-fn form(reply: &Response) -> Option<BodyKind> {
+/// Returns the form of the body of a response by HTTP; `None` if it is no form of A2A.
+pub(super) fn form(reply: &Response) -> Option<BodyKind> {
     let value = reply.headers().get(CONTENT_TYPE)?.to_str().ok()?;
     // As nearly every agent writes it.
     if value == "application/json" {
@@ -126,12 +131,12 @@ fn form(reply: &Response) -> Option<BodyKind> {
 
 /// Returns the body of a response as one JSON value.
 pub(super) async fn whole(
-    reply: &mut Response,
+    reply: &mut AgentResponse,
     known: &ResolvedAgent,
     room: &mut AnswerRoom,
 ) -> Result<Bytes, AgentFailure> {
+    let body = reply.collect_in(room).await.map_err(|error| known.reply_failure(error))?;
     let status = reply.status();
-    let body = reply.collect_in(room).await.map_err(|error| known.to_failure(&error))?;
     if body.is_empty() && !status.is_success() {
         Err(AgentFailure::HttpStatus(status.as_u16()))
     } else {
@@ -144,7 +149,7 @@ pub(super) async fn subscribe(
     client: &HttpClient,
     known: &ResolvedAgent,
     task: &str,
-) -> Option<Result<(BodyKind, Response), AgentFailure>> {
+) -> Option<Result<(BodyKind, AgentResponse), AgentFailure>> {
     let requests = match known.interface.subscribe(task) {
         Ok(requests) => requests,
         Err(error) => return Some(Err(error.into())),
@@ -167,7 +172,7 @@ impl From<PathSegmentError> for AgentFailure {
 }
 
 /// Returns true if the agent has no such route for this verb.
-pub(super) fn is_no_route(answer: &Result<(BodyKind, Response), AgentFailure>) -> bool {
+pub(super) fn is_no_route(answer: &Result<(BodyKind, AgentResponse), AgentFailure>) -> bool {
     match answer {
         Ok((_, reply)) => reply.status() == StatusCode::METHOD_NOT_ALLOWED,
         Err(trouble) => *trouble == AgentFailure::HttpStatus(StatusCode::METHOD_NOT_ALLOWED.as_u16()),
@@ -195,7 +200,8 @@ pub(super) async fn plain(
     if form == BodyKind::Stream {
         return Err(AgentFailure::ProtocolViolation("it answered a plain question with a stream".into()));
     }
-    Ok((reply.status(), whole(&mut reply, known, room).await?))
+    let body = whole(&mut reply, known, room).await?;
+    Ok((reply.status(), body))
 }
 
 /// Replaces the failure of a response that is neither a success nor A2A by its status: it may be
@@ -358,6 +364,11 @@ impl AgentRequest {
     /// Records the endpoint that the request was sent to.
     pub(super) fn set_place(&self, at: usize) {
         self.place.store(at, Ordering::Relaxed);
+    }
+
+    /// Returns the part of the path after that of the endpoint.
+    pub(super) fn route(&self) -> &str {
+        &self.route
     }
 
     /// Returns the request path at this base path.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::drive::{Bearing, EventSender, EventSize, ResponseTo};
 use super::endpoints::Endpoints;
+use super::grpc::{AgentResponse, ReplyError};
 use super::resolved::ResolvedAgent;
 use super::rpc::{CallLimits, KnownQuestions};
 use super::rpc::{first_refusal, refusal};
@@ -20,7 +21,7 @@ use crate::a2a::{
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
-use crate::transport::{BodyPieces, Response};
+use crate::transport::BodyPieces;
 
 /// The maximum number of events of one stream, and of chunks that end none; a peer must not occupy
 /// the gateway without end.
@@ -481,7 +482,7 @@ fn name(event: &mut StreamResponse, task: &str, context: &str) {
 
 /// A stream that is being read.
 pub(super) struct EventStream {
-    reply: Response,
+    reply: AgentResponse,
     decoder: Decoder,
     count: usize,
     /// The chunks of the event that is not complete yet.
@@ -498,7 +499,8 @@ pub(super) struct EventStream {
 const MESSAGE_GAP: Duration = Duration::from_secs(5);
 
 impl EventStream {
-    pub(super) fn new(reply: Response, terms: CallLimits) -> Self {
+    pub(super) fn new(mut reply: AgentResponse, terms: CallLimits) -> Self {
+        reply.limit_events(terms.event);
         Self {
             reply,
             decoder: Decoder::new(terms.event),
@@ -558,8 +560,18 @@ impl EventStream {
                     };
                 }
                 // One message is a whole response; of several, more may have been lost.
-                Err(error) if self.messages.0 > 1 => return Ok(StreamEnd::Early(known.to_failure(&error))),
-                Err(error) => known.to_failure(&error),
+                Err(error) => {
+                    let is_protocol = matches!(error, ReplyError::Agent(_));
+                    match known.reply_failure(error) {
+                        broken @ (AgentFailure::ProtocolViolation(_) | AgentFailure::LimitExceeded(..))
+                            if is_protocol =>
+                        {
+                            return Err(broken);
+                        }
+                        failure if self.messages.0 > 1 => return Ok(StreamEnd::Early(failure)),
+                        failure => failure,
+                    }
+                }
             };
             return match self.end_message(track).await {
                 true => Ok(StreamEnd::Said),
@@ -635,7 +647,8 @@ impl EventStream {
     ) -> Result<Option<StreamEnd>, AgentFailure> {
         // Counted before it is held. The events of one read are sent on one after the other: the
         // first takes the counted bytes with it.
-        if let Err(no_room) = track.room.permit.set(self.decoder.held() + bytes.len() + self.messages.1) {
+        let held = self.decoder.held() + self.reply.held() + bytes.len() + self.messages.1;
+        if let Err(no_room) = track.room.permit.set(held) {
             return no_room_for(no_room.into(), track);
         }
         let events = self
@@ -643,7 +656,7 @@ impl EventStream {
             .push(bytes)
             .map_err(|too_large| AgentFailure::LimitExceeded(too_large.limit, "one event"))?;
         if events.is_empty() {
-            track.room.permit.shrink_to(self.decoder.held());
+            track.room.permit.shrink_to(self.decoder.held() + self.reply.held());
         }
         self.count += events.len().max(1);
         if self.count > MOST_EVENTS {

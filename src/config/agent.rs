@@ -79,8 +79,8 @@ section! {
         /// The A2A version to speak: `auto` (the one that the card names), `"0.1"`, `"0.3"` (0.2
         /// too) or `"1.0"`.
         protocol: Protocol => Protocol = auto,
-        /// The binding of A2A to call the agent by: `auto` (the order of its card), `jsonrpc` or
-        /// `http_json`. An agent that does not offer it is not called.
+        /// The binding of A2A to call the agent by: `auto` (the order of its card), `jsonrpc`,
+        /// `http_json` or `grpc`. An agent that does not offer it is not called.
         binding: AgentBinding => AgentBinding = auto,
         /// Media types to ask for. Without it: those of the card.
         output_modes: Vec<Spanned<MediaType>> => Option<Vec<String>>

@@ -27,6 +27,8 @@ pub enum AgentBinding {
     JsonRpc,
     /// HTTP+JSON, of A2A 0.3 or 1.0.
     HttpJson,
+    /// gRPC, of A2A 0.3 or 1.0.
+    Grpc,
 }
 
 choice! {
@@ -35,6 +37,7 @@ choice! {
         "auto" => Self::Auto,
         "jsonrpc" => Self::JsonRpc,
         "http_json" => Self::HttpJson,
+        "grpc" => Self::Grpc,
     }
 }
 

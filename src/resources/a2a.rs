@@ -534,7 +534,10 @@ fn extension(declared: DeclaredExtension<'_>) -> ExtensionEntry<'_> {
 /// it may be a secret.
 fn address(agent: &Agent) -> Option<String> {
     let known = agent.known().map(|known| known.interface.url.clone());
-    let url = known.or_else(|| match &agent.settings.card {
+    // A target of gRPC may have no scheme on the card.
+    let known = known.filter(|url| !url.starts_with("//"));
+    let called = || agent.endpoints().into_iter().next().map(|endpoint| endpoint.url);
+    let url = known.or_else(called).or_else(|| match &agent.settings.card {
         CardSource::Url(url) => Some(url.clone()),
         CardSource::File(_) => None,
     })?;

@@ -12,7 +12,7 @@ import shutil
 import cells
 import harness
 from harness import HERE, NODE, SCRATCH, python
-from suites import AGENTS
+from suites import AGENTS, agent_settings
 
 # How a client is called, and the agent to which it speaks directly.
 CLIENTS = {
@@ -78,7 +78,7 @@ def run(wanted, agents, verbose):
     with harness.Processes("face") as processes, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         said = direct(pool, processes, clients)
         for mode, auth in (("plain", {}), ("keys", keys())):
-            cards = {agent: {"card": processes.agent(f"{mode}-{agent}", AGENTS[agent])} for agent in agents}
+            cards = {agent: agent_settings(agent, processes.agent(f"{mode}-{agent}", AGENTS[agent])) for agent in agents}
             config = {"public_url": harness.OWN_URL, "outbound": HERE_TOO, "agents": cards, **auth}
             port = processes.gateway(config, f"gateway-{mode}", serve=["a2a", "push", "health"])
             urls = {agent: f"http://127.0.0.1:{port}/a2a/{agent}" for agent in agents}

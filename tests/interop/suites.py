@@ -26,6 +26,13 @@ AGENTS = {
     "py1_grpc": [python("agent1"), HERE / "agents" / "py1.py", "--grpc"],
     "js1": [NODE, SCRATCH / "js" / "js1.mjs"],
 }
+
+
+def agent_settings(name, url):
+    """The settings of an agent whose card is at this URL. gRPC has a port of its own, which is another origin."""
+    return {"card": url, **({"allow_hosts": ["127.0.0.1"]} if name.endswith("_grpc") else {})}
+
+
 CALLS = {
     "py_auto": [python("clients"), HERE / "clients" / "py_auto.py"],
     "py_legacy": [python("clients"), HERE / "clients" / "py_legacy.py"],
@@ -170,7 +177,7 @@ def run(suite, wanted, agents, verbose):
     harness.place_scripts("agents", "clients", "oauth", "browser")
     os.environ["INTEROP_MINUTE"] = "1" if suite == "minute" else "0"
     with harness.Processes(suite) as processes:
-        cards = {name: {"card": processes.agent(name, AGENTS[name])} for name in agents}
+        cards = {name: agent_settings(name, processes.agent(name, AGENTS[name])) for name in agents}
         # Not every client asks for a second page.
         configuration = {"mcp": {"page_size": 500}, **settings(processes), "agents": cards}
         # Clients look for a few seconds whether a cancelled call reached the agent.

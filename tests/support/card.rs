@@ -37,6 +37,17 @@ impl Card {
         Self::v1().set("supportedInterfaces", json!([interface]))
     }
 
+    /// A 1.0 card that offers only gRPC, at this target.
+    pub fn grpc(target: &str) -> Self {
+        let interface = json!({ "url": target, "protocolBinding": "GRPC", "protocolVersion": "1.0" });
+        Self::v1().set("supportedInterfaces", json!([interface]))
+    }
+
+    /// A 0.3 card that offers only gRPC, at this target.
+    pub fn grpc_0_3(target: &str) -> Self {
+        Self::v0_3().set("url", target).set("preferredTransport", "GRPC")
+    }
+
     /// A 0.3 card: streaming, no skill yet.
     pub fn v0_3() -> Self {
         Self::of(

@@ -22,6 +22,7 @@ pub mod certs;
 pub mod client;
 pub mod events;
 pub mod gateway;
+pub mod grpc;
 pub mod payload;
 mod player;
 pub mod reply;

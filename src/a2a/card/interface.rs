@@ -4,6 +4,7 @@
 //! versions are common. If the card shows no version, a probe asks the agent (see `dialect`).
 
 use http::Uri;
+use http::uri::Authority;
 
 use super::super::dialect::Dialect;
 use super::super::route::{Binding, segment};
@@ -26,7 +27,8 @@ pub struct InterfaceCandidate {
 /// The chosen interface of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentInterface {
-    /// URL for requests, absolute, `http` or `https`. Other modules check if it may be called.
+    /// URL for requests, absolute, `http` or `https`; for gRPC also `//host:port`, where the card shows
+    /// no scheme. Other modules check if it may be called.
     pub url: String,
     /// The dialect.
     pub dialect: Dialect,
@@ -104,13 +106,12 @@ impl InterfaceCandidate {
     }
 
     fn interface(&self, dialect: Dialect, binding: Binding) -> Result<AgentInterface, CardError> {
-        let absolute = self.url.parse::<Uri>().is_ok_and(|uri| {
-            matches!(uri.scheme_str(), Some("http" | "https"))
-                && uri.host().is_some_and(|host| !host.is_empty())
-        });
-        if !absolute {
-            return Err(CardError::BadUrl { url: clean_line(&self.url, 200) });
-        }
+        let bad_url = || CardError::BadUrl { url: clean_line(&self.url, 200) };
+        let url = match binding {
+            Binding::JsonRpc | Binding::HttpJson => is_web_url(&self.url).then(|| self.url.clone()),
+            Binding::Grpc => grpc_url(&self.url),
+        };
+        let url = url.ok_or_else(bad_url)?;
         let tenant = match dialect {
             Dialect::V0_1 | Dialect::V0_3 => None,
             Dialect::V1 => self.tenant.clone(),
@@ -120,8 +121,34 @@ impl InterfaceCandidate {
         {
             return Err(CardError::BadTenant { tenant: clean_line(tenant, 200) });
         }
-        Ok(AgentInterface { url: self.url.clone(), dialect, binding, tenant, version: self.version.clone() })
+        Ok(AgentInterface { url, dialect, binding, tenant, version: self.version.clone() })
     }
+}
+
+fn is_web_url(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+    })
+}
+
+/// Returns the URL of a target of gRPC: an `http` or `https` URL; `grpc://` and `grpcs://`, which mean
+/// those; or a host and a port as official SDKs write them, also as `dns:///host:port`, which becomes
+/// `//host:port`.
+fn grpc_url(target: &str) -> Option<String> {
+    let url = match target.split_once("://") {
+        Some(("http" | "https", _)) => target.to_owned(),
+        Some(("grpc", place)) => format!("http://{place}"),
+        Some(("grpcs", place)) => format!("https://{place}"),
+        // The part before the last slash is the name server of the client.
+        Some(("dns", place)) => format!("//{}", place.strip_prefix('/')?),
+        Some(_) => return None,
+        None => format!("//{}", target.strip_prefix("dns:").unwrap_or(target)),
+    };
+    let is_target = match url.strip_prefix("//") {
+        Some(target) => target.parse::<Authority>().is_ok_and(|target| target.port().is_some()),
+        None => is_web_url(&url),
+    };
+    is_target.then_some(url)
 }
 
 /// A protocol version, as far as it matters.
@@ -158,7 +185,7 @@ fn shown(offer: &InterfaceCandidate, signs: &VersionMarkers) -> Option<Dialect> 
         ProtocolVersion::NotSaid if signs.modern => Some(Dialect::V1),
         // 0.1 has no other binding.
         ProtocolVersion::NotSaid
-            if signs.slash || Binding::of_name(&offer.binding) == Some(Binding::HttpJson) =>
+            if signs.slash || Binding::of_name(&offer.binding).is_some_and(Binding::is_bare) =>
         {
             Some(Dialect::V0_3)
         }
@@ -260,9 +287,14 @@ pub(super) fn others(
             },
         };
         let Some(binding) = pin.binding_of(offer, dialect) else { continue };
-        let is_known = offer.url == first.url || others.iter().any(|other| other.url == offer.url);
+        let Ok(other) = offer.interface(dialect, binding) else { continue };
+        // Two connections to one address share its fate, unless one of them is by another protocol.
+        let is_same = |known: &AgentInterface| {
+            known.url == other.url && (known.binding == Binding::Grpc) == (binding == Binding::Grpc)
+        };
+        let is_known = is_same(first) || others.iter().any(is_same);
         if !is_known && pin.dialect.is_none_or(|pin| pin == dialect) {
-            others.extend(offer.interface(dialect, binding));
+            others.push(other);
         }
     }
     others
@@ -285,4 +317,33 @@ fn unsupported<'a>(offers: impl Iterator<Item = &'a InterfaceCandidate>) -> Card
     offered.dedup();
     offered.truncate(8);
     CardError::UnsupportedVersion { offered }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grpc_url;
+
+    #[test]
+    fn target_of_grpc_becomes_url() {
+        for (target, url) in [
+            ("h:50051", Some("//h:50051")),
+            ("dns:h:50051", Some("//h:50051")),
+            ("dns:///h:50051", Some("//h:50051")),
+            ("[::1]:50051", Some("//[::1]:50051")),
+            ("http://h:50051", Some("http://h:50051")),
+            ("https://h/base", Some("https://h/base")),
+            ("grpc://h:50051", Some("http://h:50051")),
+            ("grpcs://h", Some("https://h")),
+            ("h", None),
+            ("", None),
+            ("h:port", None),
+            ("h:1/path", None),
+            ("dns://1.1.1.1/h:50051", None),
+            ("unix:///run/a.sock", None),
+            ("ftp://h:1", None),
+            ("http://", None),
+        ] {
+            assert_eq!(grpc_url(target).as_deref(), url, "{target:?}");
+        }
+    }
 }

@@ -125,7 +125,7 @@ pub enum CardError {
     NotACard(String),
     /// The agent offers no binding that the gateway supports.
     #[error(
-        "agent offers neither JSON-RPC nor HTTP+JSON in a version that the gateway speaks, only: {}; it must enable one of the two", offered.join(", ")
+        "agent offers none of JSON-RPC, HTTP+JSON and gRPC in a version that the gateway speaks, only: {}; it must enable one of them", offered.join(", ")
     )]
     UnsupportedBinding {
         /// The bindings that it offers.

@@ -204,6 +204,9 @@ pub(super) struct ErrorIn {
     message: LenientString,
     /// Details in JSON-RPC.
     data: LenientList<LenientObject<ErrorDetail>>,
+    /// The code of JSON-RPC that means the same as a status of gRPC (see `agents::grpc`).
+    #[serde(rename = "rpcCode")]
+    rpc_code: LenientInteger,
     /// Details in HTTP+JSON.
     details: LenientList<LenientObject<ErrorDetail>>,
 }
@@ -219,15 +222,20 @@ struct ErrorDetail {
 impl ErrorIn {
     /// Returns the error of an agent in this dialect.
     pub(super) fn refused(self, dialect: Dialect) -> AgentError {
-        let Some(code) = self.code.0 else { return AgentError::invalid_response("an error without a code") };
+        let Some(code) = self.rpc_code.0.or(self.code.0) else {
+            return AgentError::invalid_response("an error without a code");
+        };
         let kind = self.reason().unwrap_or_else(|| ErrorKind::of(code, dialect));
         AgentError::from_code(kind, code, &self.message.0.unwrap_or_default())
     }
 
     /// Returns the error with this HTTP status, if it says more than the status.
     pub(super) fn refused_with(self, status: u16) -> Option<AgentError> {
-        let kind = self.reason().or((status == 400).then_some(ErrorKind::InvalidParams))?;
-        Some(AgentError::from_code(kind, status.into(), &self.message.0.unwrap_or_default()))
+        let of_rpc = self.rpc_code.0.filter(|code| *code < 0);
+        let kind = self.reason().or(of_rpc.map(|code| ErrorKind::of(code, Dialect::V1)));
+        let kind = kind.or((status == 400).then_some(ErrorKind::InvalidParams))?;
+        let code = of_rpc.unwrap_or(status.into());
+        Some(AgentError::from_code(kind, code, &self.message.0.unwrap_or_default()))
     }
 
     fn reason(&self) -> Option<ErrorKind> {

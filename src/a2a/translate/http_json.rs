@@ -17,9 +17,9 @@ use super::super::error::RpcError;
 use super::super::error::{AgentError, ErrorKind};
 use super::super::model::StreamResponse;
 use super::super::operation::Operation;
-use super::super::proto_json;
+use super::super::proto_json::{self, ResourceName};
 use super::super::push::PushOut;
-use super::super::route::{PathSegmentError, percent_encoded, segment};
+use super::super::route::{Binding, PathSegmentError, percent_encoded, segment};
 use super::request::{BadParams, ClientRequest, RequestParams, SendMessageRequest};
 use super::response::{AgentResponse, ResponseTranslator};
 use crate::jsonrpc::{Id, Object, Text, write_error};
@@ -71,17 +71,57 @@ struct RestError<'a> {
 
 impl AgentInterface {
     /// Encodes an operation with these params of the interface's version as requests of HTTP+JSON, of
-    /// which the first that the agent has a route for counts. The tenant of the interface is in the
-    /// path, not in the params.
+    /// which the first that the agent has a route for counts, or as one of gRPC. The tenant of the
+    /// interface is in the path of HTTP+JSON, not in the params.
     ///
     /// # Errors
     ///
     /// [`BadParams`] if a required id is missing, or cannot go into a path.
     pub(crate) fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
-        match self.dialect {
-            Dialect::V0_1 | Dialect::V0_3 => self.to_http_0_3(operation, params),
-            Dialect::V1 => self.to_http_1_0(operation, params),
+        match (self.binding, self.dialect) {
+            (Binding::Grpc, Dialect::V0_1 | Dialect::V0_3) => self.to_grpc_0_3(operation, params),
+            (Binding::Grpc, Dialect::V1) => {
+                Ok(vec![self.grpc_request(operation, params.as_bytes().to_vec())])
+            }
+            (_, Dialect::V0_1 | Dialect::V0_3) => self.to_http_0_3(operation, params),
+            (_, Dialect::V1) => self.to_http_1_0(operation, params),
         }
+    }
+
+    /// Encodes params of 0.3 as the message of gRPC, in its JSON form.
+    fn to_grpc_0_3(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
+        let raw: &RawValue = serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
+        let request = ClientRequest::read(Dialect::V0_3, operation, Some(raw))?;
+        let task_id = request.task_id().unwrap_or_default();
+        let task = ResourceName { task_id, config_id: None };
+        let body = match &request.asked {
+            RequestParams::Say(said) => request.proto_send(said),
+            RequestParams::SetPush { config: webhook, .. } => {
+                let config_id = webhook.id.as_deref().unwrap_or(task_id);
+                proto_json::named("name", &ResourceName { task_id, config_id: Some(config_id) }, None)?;
+                let webhook = PushOut::new(webhook, Dialect::V0_3);
+                proto_json::register_push(task_id, config_id, webhook.with_id(config_id))
+            }
+            RequestParams::Push { .. } if operation == Operation::ListPush => {
+                proto_json::named("parent", &task, None)?
+            }
+            RequestParams::Push { config_id, .. } => {
+                let config_id = Some(config_id.as_deref().unwrap_or(task_id));
+                proto_json::named("name", &ResourceName { task_id, config_id }, None)?
+            }
+            RequestParams::Task(_) if operation == Operation::ListPush => {
+                proto_json::named("parent", &task, None)?
+            }
+            RequestParams::Task(_) => {
+                let history = request.history.filter(|_| operation == Operation::Get);
+                proto_json::named("name", &task, history)?
+            }
+            RequestParams::Nothing => b"{}".to_vec(),
+        };
+        if operation.grpc_path(Dialect::V0_3).is_none() {
+            return Err(BadParams("the agent has no such operation by gRPC"));
+        }
+        Ok(vec![self.grpc_request(operation, body)])
     }
 
     /// Encodes params of 0.3: decoded, and encoded in the form of the binding.
@@ -351,7 +391,6 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    use super::super::super::route::Binding;
     use super::*;
 
     fn interface(tenant: Option<&str>) -> AgentInterface {

@@ -120,7 +120,7 @@ function agentTable(caption, agents) {
   const rows = agents.map((agent) => [
     h('a', { href: `#/agents/${encodeURIComponent(agent.name)}`, 'data-key': agent.name }, agent.name),
     agentState(agent),
-    [agent.protocol ? `A2A ${agent.protocol}` : '–', agent.version ? h('small', {}, ` agent ${agent.version}`) : null],
+    [agent.protocol ? `A2A ${agent.protocol}, ${agent.binding}` : '–', agent.version ? h('small', {}, ` agent ${agent.version}`) : null],
     number(agent.tools.length),
     agent.problem ? h('span', { class: 'problem' }, agent.problem) : code((agent.endpoints ?? []).map((endpoint) => endpoint.url)[0] ?? agent.card),
   ]);

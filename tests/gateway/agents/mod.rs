@@ -10,6 +10,7 @@ mod endpoints;
 mod extensions;
 mod fallback;
 pub(crate) mod files;
+mod grpc;
 mod homes;
 mod http_json;
 mod http_json_0_3;

@@ -76,9 +76,9 @@ async fn unclear_agent_is_probed_without_work() {
 
 #[tokio::test]
 async fn unknown_binding_is_a_problem() {
-    let grpc = Card::v1().set("supportedInterfaces", json!([interface("GRPC", Some("1.0"))]));
+    let own = Card::v1().set("supportedInterfaces", json!([interface("urn:own", Some("1.0"))]));
     let future = Card::v1().set("supportedInterfaces", json!([interface("JSONRPC", Some("2.0"))]));
-    for card in [grpc, future] {
+    for card in [own, future] {
         let scene = Scene::of(card.skill("sing"), "", "").await;
         let list = scene.gateway.client().modern("tools/list", json!({})).await.result().await;
         assert!(!list.to_string().contains("bard_"), "{list}");
