@@ -71,7 +71,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    pub(super) fn of(code: i64, dialect: Dialect) -> Self {
+    pub(crate) fn of(code: i64, dialect: Dialect) -> Self {
         match (code, dialect) {
             (-32001, _) => Self::TaskNotFound,
             (-32002, _) => Self::TaskNotCancelable,

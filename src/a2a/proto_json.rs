@@ -7,19 +7,21 @@
 //! conversion from and to JSON-RPC of 0.3 in `translate::http_json`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use memchr::memmem;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
 
 use super::decode;
 use super::dialect::Dialect;
 use super::encode::{HistoryOut, LegacyForm, LegacyParts, to_json};
 use super::error::{AgentError, ErrorKind};
 use super::lenient::{LenientInteger, LenientObject, LenientString, MAX_DEPTH, RawObject, depth_within};
-use super::model::{Message, Part, Role, StreamResponse, TaskHistory};
-use super::push::{PushNotificationConfig, PushOut};
+use super::model::{Artifact, Message, Part, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus};
+use super::push::{PushNotificationConfig, PushOut, TaskPushNotificationConfig as RegisteredPush};
 use super::route::PathSegmentError;
 
 /// `SendMessageRequest` of the protobuf file.
@@ -147,6 +149,246 @@ pub(super) struct ResourceName<'a> {
     pub(super) task_id: &'a str,
     /// The push configuration of the task; `None`: the task itself.
     pub(super) config_id: Option<&'a str>,
+}
+
+/// Encodes a result or an event; a task alone if `is_bare`. `None` if it has no form here.
+pub(super) fn encode_event(event: &StreamResponse, is_bare: bool) -> Option<Vec<u8>> {
+    Some(match event {
+        StreamResponse::Task(task) => {
+            let history = task.history.messages();
+            let task = ProtoTask::new(task, &history);
+            if is_bare { to_json(&task, 512) } else { to_json(&Payload::Task(task), 512) }
+        }
+        _ if is_bare => return None,
+        StreamResponse::Message(message) => to_json(&Payload::Message(ProtoMessage(message)), 512),
+        StreamResponse::Status { task_id, context_id, status, last, metadata } => {
+            let update = ProtoStatusUpdate {
+                task_id: task_id.as_deref(),
+                context_id: context_id.as_deref(),
+                status: ProtoStatus::new(status),
+                last: *last,
+                metadata: metadata.as_deref(),
+            };
+            to_json(&Payload::StatusUpdate(update), 512)
+        }
+        StreamResponse::Artifact { task_id, context_id, artifact, append, last_chunk, metadata } => {
+            let update = ProtoArtifactUpdate {
+                task_id: task_id.as_deref(),
+                context_id: context_id.as_deref(),
+                artifact: ProtoArtifact::new(artifact),
+                append: *append,
+                last_chunk: *last_chunk,
+                metadata: metadata.as_deref(),
+            };
+            to_json(&Payload::ArtifactUpdate(update), 512)
+        }
+        StreamResponse::Unknown => return None,
+    })
+}
+
+/// `SendMessageResponse` and `StreamResponse` of the protobuf file.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Payload<'a> {
+    Task(ProtoTask<'a>),
+    Message(ProtoMessage<'a>),
+    StatusUpdate(ProtoStatusUpdate<'a>),
+    ArtifactUpdate(ProtoArtifactUpdate<'a>),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProtoTask<'a> {
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    status: ProtoStatus<'a>,
+    artifacts: Vec<ProtoArtifact<'a>>,
+    history: Vec<ProtoMessage<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl<'a> ProtoTask<'a> {
+    fn new(task: &'a Task, history: &'a [Message]) -> Self {
+        Self {
+            id: &task.id,
+            context_id: task.context_id.as_deref(),
+            status: ProtoStatus::new(&task.status),
+            artifacts: task.artifacts.iter().map(ProtoArtifact::new).collect(),
+            history: history.iter().map(ProtoMessage).collect(),
+            metadata: task.metadata.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ProtoStatus<'a> {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<ProtoMessage<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<Cow<'a, str>>,
+}
+
+impl<'a> ProtoStatus<'a> {
+    fn new(status: &'a TaskStatus) -> Self {
+        let state = match status.state {
+            TaskState::Submitted => "TASK_STATE_SUBMITTED",
+            TaskState::Working => "TASK_STATE_WORKING",
+            TaskState::InputRequired => "TASK_STATE_INPUT_REQUIRED",
+            TaskState::AuthRequired => "TASK_STATE_AUTH_REQUIRED",
+            TaskState::Completed => "TASK_STATE_COMPLETED",
+            TaskState::Failed => "TASK_STATE_FAILED",
+            // With two letters: 1.0 has one.
+            TaskState::Canceled => "TASK_STATE_CANCELLED",
+            TaskState::Rejected => "TASK_STATE_REJECTED",
+            TaskState::Unknown => "TASK_STATE_UNSPECIFIED",
+        };
+        Self {
+            state,
+            message: status.message.as_ref().map(ProtoMessage),
+            timestamp: status.timestamp.as_deref().map(with_zone),
+        }
+    }
+}
+
+/// Returns a time with its zone: without one it means UTC, and protobuf requires one.
+fn with_zone(timestamp: &str) -> Cow<'_, str> {
+    match timestamp.split_once('T') {
+        Some((_, time)) if !time.contains(['Z', 'z', '+', '-']) => Cow::Owned(format!("{timestamp}Z")),
+        Some(_) | None => Cow::Borrowed(timestamp),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProtoArtifact<'a> {
+    artifact_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    parts: LegacyParts<'a>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    extensions: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl<'a> ProtoArtifact<'a> {
+    fn new(artifact: &'a Artifact) -> Self {
+        Self {
+            artifact_id: &artifact.artifact_id,
+            name: artifact.name.as_deref(),
+            description: artifact.description.as_deref(),
+            parts: LegacyParts { parts: &artifact.parts, form: LegacyForm::Proto },
+            extensions: &artifact.extensions,
+            metadata: artifact.metadata.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProtoStatusUpdate<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    status: ProtoStatus<'a>,
+    #[serde(rename = "final")]
+    last: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProtoArtifactUpdate<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    artifact: ProtoArtifact<'a>,
+    append: bool,
+    last_chunk: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+/// `TaskPushNotificationConfig` of the protobuf file.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProtoPush<'a> {
+    name: String,
+    push_notification_config: PushOut<'a>,
+}
+
+impl<'a> ProtoPush<'a> {
+    fn new(push: &'a RegisteredPush) -> Self {
+        let (task, config) = (push.task_id.as_deref(), push.config.id.as_deref());
+        let (task, config) = (task.unwrap_or_default(), config.unwrap_or_default());
+        Self {
+            name: format!("tasks/{task}/pushNotificationConfigs/{config}"),
+            push_notification_config: PushOut::new(&push.config, Dialect::V0_3),
+        }
+    }
+}
+
+/// Encodes a push configuration with its task.
+pub(super) fn encode_push(push: &RegisteredPush) -> Vec<u8> {
+    to_json(&ProtoPush::new(push), 256)
+}
+
+/// Encodes a list of them.
+pub(super) fn encode_pushes(pushes: &[RegisteredPush]) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct ListTaskPushNotificationConfigResponse<'a> {
+        configs: Vec<ProtoPush<'a>>,
+    }
+    to_json(
+        &ListTaskPushNotificationConfigResponse { configs: pushes.iter().map(ProtoPush::new).collect() },
+        256,
+    )
+}
+
+/// Encodes a card of 0.3: only its security has another form. `None` if it is no card.
+pub(super) fn encode_card(card: &str) -> Option<Vec<u8>> {
+    let mut card = crate::jsonrpc::object::RawObject::read(card)?;
+    if let Some(schemes) = card.find("securitySchemes") {
+        let schemes: BTreeMap<String, Map<String, Value>> = serde_json::from_str(schemes.get()).ok()?;
+        let schemes = schemes.into_iter().filter_map(|(name, scheme)| Some((name, proto_scheme(scheme)?)));
+        card.insert_or_replace("securitySchemes", &schemes.collect::<Map<_, _>>());
+    }
+    if let Some(security) = card.find("security") {
+        let security: Vec<BTreeMap<String, Vec<String>>> = serde_json::from_str(security.get()).ok()?;
+        let alternatives = security.into_iter().map(|alternative| {
+            let schemes = alternative.into_iter().map(|(name, scopes)| (name, json!({ "list": scopes })));
+            json!({ "schemes": schemes.collect::<Map<_, _>>() })
+        });
+        card.insert_or_replace("security", &alternatives.collect::<Vec<_>>());
+    }
+    Some(card.written().get().as_bytes().to_vec())
+}
+
+/// Returns a security scheme in the form of the protobuf file; `None` if its type is unknown.
+fn proto_scheme(mut scheme: Map<String, Value>) -> Option<Value> {
+    let kind = scheme.remove("type")?;
+    let name = match kind.as_str()? {
+        "apiKey" => {
+            if let Some(location) = scheme.remove("in") {
+                scheme.insert("location".to_owned(), location);
+            }
+            "apiKeySecurityScheme"
+        }
+        "http" => "httpAuthSecurityScheme",
+        "oauth2" => "oauth2SecurityScheme",
+        "openIdConnect" => "openIdConnectSecurityScheme",
+        "mutualTLS" => "mtlsSecurityScheme",
+        _ => return None,
+    };
+    Some(json!({ name: scheme }))
 }
 
 /// Returns the task in the resource name of a push configuration.

@@ -9,6 +9,7 @@
 //! docs/spec/a2a.md §3.1. Out of scope: fetching the card (see `agents`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST, HeaderName, VARY};
 use http::{HeaderValue, StatusCode};
@@ -18,10 +19,12 @@ use serde_json::{Map, Value, json};
 use super::error::A2aError;
 use super::{A2aServer, AgentScope, JSON, TypedBody, write};
 use crate::a2a::{Dialect, bindings_of, skill_id};
-use crate::agents::ResolvedAgent;
+use crate::agents::{self as directory, ResolvedAgent};
 use crate::auth::Caller;
 use crate::calls::resolved_agent;
-use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification};
+use crate::config::{
+    Agent, Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification,
+};
 use crate::fault::{AgentFailure, ClientGone};
 use crate::http_edge::{AccessRecord, ClientConnection, Headers, cacheable_json};
 use crate::jsonrpc::object::RawObject;
@@ -31,6 +34,8 @@ use crate::telemetry::label;
 pub(super) struct CardRewriter<'a> {
     /// URL of the agent at the gateway.
     url: String,
+    /// The agent over gRPC.
+    grpc: GrpcAddress,
     /// Dialect of the agent.
     dialect: Dialect,
     /// Version in the agent's card.
@@ -44,6 +49,56 @@ pub(super) struct CardRewriter<'a> {
     /// Returns true if the caller may use a skill.
     shows: Box<dyn Fn(&str) -> bool + Send + Sync + 'a>,
 }
+
+/// Address of an agent over gRPC: `host:port`, as clients of gRPC take it.
+#[derive(Debug, Clone)]
+struct GrpcAddress {
+    /// Address of the gateway, at which the tenant of a message of 1.0 names the agent.
+    authority: String,
+    /// Tenant that names the agent.
+    tenant: String,
+    /// Address for clients of 0.3, which know no tenant; `None` if the agent has none.
+    of_0_3: Option<String>,
+}
+
+impl GrpcAddress {
+    /// Creates the address of an agent at a gateway with this URL. `is_alone` for the only agent that
+    /// the caller sees.
+    fn new(url: &str, agent: &Agent, is_alone: bool) -> Self {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let port = if scheme == "https" { 443 } else { 80 };
+        let written = rest.split('/').next().unwrap_or_default();
+        let has_port = |authority: &str| {
+            let port = authority.rsplit_once(':').map(|(_, port)| port);
+            port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        let authority = if has_port(written) { written.to_owned() } else { format!("{written}:{port}") };
+        let own = agent.a2a_host.as_deref().map(|host| match authority.rsplit_once(':') {
+            Some((_, port)) if !has_port(host) => format!("{host}:{port}"),
+            Some(_) | None => host.to_owned(),
+        });
+        let of_0_3 = own.or_else(|| is_alone.then(|| authority.clone()));
+        Self { authority, tenant: agent.name.clone(), of_0_3 }
+    }
+
+    /// Returns the interface of a version in the form of 1.0, if there is one.
+    fn interface(&self, version: Dialect) -> Option<Value> {
+        let number = version.version();
+        match version {
+            Dialect::V1 => Some(json!({
+                "url": self.authority, "protocolBinding": GRPC, "protocolVersion": number, "tenant": self.tenant,
+            })),
+            Dialect::V0_3 => self
+                .of_0_3
+                .as_ref()
+                .map(|url| json!({ "url": url, "protocolBinding": GRPC, "protocolVersion": number })),
+            Dialect::V0_1 => None,
+        }
+    }
+}
+
+/// Name of the binding in cards.
+const GRPC: &str = "GRPC";
 
 /// Members about calling the agent, or private to the agent, in every version.
 const OWN_MEMBERS: [&str; 11] = [
@@ -112,6 +167,13 @@ impl CardRewriter<'_> {
         }
         if clients.contains(&Dialect::V0_3) {
             card.insert_or_replace("preferredTransport", &"JSONRPC");
+            if let Some(url) = &self.grpc.of_0_3 {
+                let interfaces = [
+                    json!({ "url": self.url, "transport": "JSONRPC" }),
+                    json!({ "url": url, "transport": GRPC }),
+                ];
+                card.insert_or_replace("additionalInterfaces", &interfaces);
+            }
             // An agent of 0.2 is served to clients of 0.3, which require that version in the card.
             let own = self.version.filter(|own| !self.has_others() || own.starts_with("0.3"));
             card.insert_or_replace("protocolVersion", &own.unwrap_or("0.3.0"));
@@ -126,7 +188,7 @@ impl CardRewriter<'_> {
             Dialect::V0_1 => &[],
         };
         let of = |binding: &&str| json!({ "url": self.url, "protocolBinding": binding, "protocolVersion": version.version() });
-        bindings.iter().map(of).collect()
+        bindings.iter().map(of).chain(self.grpc.interface(version)).collect()
     }
 
     /// Returns a skill without its own security requirements, if the caller may use it.
@@ -211,7 +273,11 @@ impl A2aServer {
         reader: CardReader<'_>,
     ) -> CardRewriter<'a> {
         let visible = self.discovery.visible_skills(reader.caller, &scope.agent);
+        let is_visible =
+            |agent: &&Arc<directory::Agent>| self.authorizer.is_visible(reader.caller, &agent.settings.name);
+        let is_alone = self.only_agent(is_visible).is_some();
         CardRewriter {
+            grpc: GrpcAddress::new(&reader.url, &scope.agent.settings, is_alone),
             url: format!("{}/a2a/{}", reader.url, scope.name()),
             dialect: resolved.interface.dialect,
             version: resolved.interface.version.as_deref(),
@@ -598,6 +664,7 @@ mod tests {
 
     fn front(dialect: Dialect, translate: bool) -> CardRewriter<'static> {
         CardRewriter {
+            grpc: GrpcAddress::new("https://gw.example", &Agent::new("bard", "x"), false),
             url: "https://gw.example/a2a/bard".to_owned(),
             dialect,
             version: None,
@@ -651,7 +718,7 @@ mod tests {
     fn nothing_of_a_card_leads_past_the_gateway() {
         for (dialect, translate) in ALL.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
             let shown = front(dialect, translate).rewrite(CARD).unwrap();
-            for gone in ["inside", "acme", "signatures", "security", "authentication", "whisper", "GRPC"] {
+            for gone in ["inside", "acme", "signatures", "security", "authentication", "whisper"] {
                 assert!(!shown.contains(gone), "{gone}: {shown}");
             }
             assert!(shown.contains(r#""x-new":{"n":1.0}"#) && shown.contains(r#""n":1e2"#), "{shown}");
@@ -681,8 +748,9 @@ mod tests {
     fn a_client_of_1_0_finds_the_interfaces_with_the_agents_own_version_first() {
         let of = |binding, version| (binding, version);
         let (new, rest, old) = (of("JSONRPC", "1.0"), of("HTTP+JSON", "1.0"), of("JSONRPC", "0.3"));
+        let grpc = of("GRPC", "1.0");
         for ((dialect, card), expected) in
-            BARE.into_iter().zip([[new, rest, old], [old, new, rest], [new, rest, old]])
+            BARE.into_iter().zip([[new, rest, grpc, old], [old, new, rest, grpc], [new, rest, grpc, old]])
         {
             let card = for_all(dialect, card);
             let interfaces = card["supportedInterfaces"].as_array().unwrap();
@@ -691,7 +759,9 @@ mod tests {
                 interfaces.iter().map(|it| (text(it, "protocolBinding"), text(it, "protocolVersion")));
             let expected = expected.map(|(binding, version)| (binding.to_owned(), version.to_owned()));
             assert_eq!(found.collect::<Vec<_>>(), expected, "{dialect:?}");
-            assert!(interfaces.iter().all(|it| it["url"] == "https://gw.example/a2a/bard"), "{interfaces:?}");
+            let is_grpc = |it: &Value| it["url"] == "gw.example:443" && it["tenant"] == "bard";
+            let is_own = |it: &Value| is_grpc(it) || it["url"] == "https://gw.example/a2a/bard";
+            assert!(interfaces.iter().all(is_own), "{interfaces:?}");
         }
     }
 
@@ -794,7 +864,7 @@ mod tests {
             CardRewriter { clients: vec![Dialect::V1], ..front(Dialect::V0_3, true) }.rewrite(card).unwrap();
         let mut shown: Value = serde_json::from_str(&shown).unwrap();
         let interfaces = shown["supportedInterfaces"].take();
-        assert_eq!(interfaces.as_array().unwrap().len(), 2, "those of 1.0: {interfaces}");
+        assert_eq!(interfaces.as_array().unwrap().len(), 3, "those of 1.0: {interfaces}");
         assert_eq!(
             shown,
             json!({

@@ -227,6 +227,11 @@ impl RestStatus {
     }
 }
 
+/// Returns the name of the gRPC status that says the same as an HTTP status.
+pub(super) fn grpc_name(http: StatusCode) -> &'static str {
+    RestStatus::of_http(http).grpc
+}
+
 /// Returns the details of an A2A 1.0 error: a list with its `ErrorInfo`.
 fn details(reason: &'static str) -> Option<Box<RawValue>> {
     let info = json!([{

@@ -7,6 +7,7 @@
 
 mod card;
 mod error;
+mod grpc;
 mod ids;
 mod list_tasks;
 mod proxy;
@@ -59,6 +60,7 @@ use response::{one_event, wants_events};
 use translate::is_generated;
 use translate::{AgentDialect, VersionHints, default_version, detect};
 
+pub(crate) use grpc::{GrpcConnection, MessageLimits};
 pub(crate) use push_forward::WebhookPush;
 
 /// Header with the version of a request or a response.
@@ -301,9 +303,17 @@ impl A2aServer {
         let client = detected.map_or_else(by_method, |(client, _)| client);
         let operation = detected.map(|(_, operation)| operation);
         let members = ParamMembers::of(operation.and(request.params).map(RawValue::get));
-        let (binding, body) = (Binding::JsonRpc, Some(body));
-        let call =
-            ProxiedRequest { scope, resolved, binding, client, operation, request: &request, body, members };
+        let call = ProxiedRequest {
+            scope,
+            resolved,
+            binding: Binding::JsonRpc,
+            is_converted: false,
+            client,
+            operation,
+            request: &request,
+            body: Some(body),
+            members,
+        };
         let called = self.proxy(http, record, call).await;
         called.map_err(|reason| RpcAbort { reason, target: target(client, operation) })
     }

@@ -44,6 +44,8 @@ pub(super) struct ProxiedRequest<'a> {
     pub(super) scope: &'a AgentScope<'a>,
     pub(super) resolved: Arc<ResolvedAgent>,
     pub(super) binding: Binding,
+    /// True if the response is converted to another form, for which it must be complete.
+    pub(super) is_converted: bool,
     /// Dialect of the client.
     pub(super) client: Dialect,
     /// `None` for a method of an extension.
@@ -152,7 +154,6 @@ impl A2aServer {
         }
         let room = self.limits.answer_room(record.quota_owner.as_ref());
         let agent = call.activated_extensions(&http.head().headers);
-        let card = self.extended_card_rewriter(http, record, &call);
         let rewriter = ResponseRewriter {
             agent: scope.name(),
             client: call.client,
@@ -160,11 +161,12 @@ impl A2aServer {
             id: &request.id,
             operation,
             binding: call.binding,
+            is_converted: call.is_converted,
             ids: sealed,
             translation,
             webhooks,
             first: Vec::new(),
-            card,
+            card: self.extended_card_rewriter(http, record, &call),
         };
         let (mut pipeline, since) = (ResponsePipeline { rewriter, room }, Instant::now());
         let sent = match list {

@@ -20,7 +20,7 @@ use super::stream_body::{self, BodyRewriter};
 use super::translate::ExchangeTranslation;
 use super::{EXTENSIONS, JSON, TypedBody};
 use crate::a2a::translate::{self, HttpAnswer, Operation, to_json_rpc};
-use crate::a2a::{AgentError, Binding, Dialect, Task};
+use crate::a2a::{AgentError, Binding, Dialect, ErrorKind, Task};
 use crate::fault::AgentFailure;
 use crate::http_edge::Headers;
 use crate::jsonrpc::object::wrap;
@@ -34,6 +34,8 @@ pub(super) struct ResponseRewriter<'a> {
     pub(super) client: Dialect,
     /// Binding of the client. By gRPC it gets what it would get by HTTP+JSON.
     pub(super) binding: Binding,
+    /// True if the response is converted to another form, for which it must be complete.
+    pub(super) is_converted: bool,
     /// Dialect of an agent that sends bare results, without the JSON-RPC envelope; `None` if they have one.
     pub(super) bare: Option<Dialect>,
     pub(super) id: &'a Id,
@@ -84,6 +86,7 @@ impl ResponseRewriter<'_> {
         let (client_has_envelope, agent_has_envelope) =
             (self.binding == Binding::JsonRpc, self.bare.is_none());
         has_ids
+            || self.is_converted
             || self.card.is_some()
             || self.translation.is_some()
             || client_has_envelope != agent_has_envelope
@@ -255,7 +258,10 @@ impl ResponseRewriter<'_> {
                 let body = write_error(Some(self.id), code, &message, data.as_deref());
                 RestError { status: StatusCode::OK, body }
             }
-            Binding::HttpJson | Binding::Grpc => rest_failure(code, &message, data.as_deref()),
+            Binding::HttpJson | Binding::Grpc => {
+                let named = self.reason_of(code, &message, data.is_some());
+                rest_failure(code, &message, data.as_deref().or(named.as_deref()))
+            }
         };
         Ok((status, String::from_utf8(body).unwrap_or_default()))
     }
@@ -308,8 +314,19 @@ impl ResponseRewriter<'_> {
             return Ok(None);
         };
         let details = data.filter(|data| data.get().starts_with('['));
-        let RestError { status, body } = rest_failure(code, &message, details);
+        let named = self.reason_of(code, &message, details.is_some());
+        let RestError { status, body } = rest_failure(code, &message, details.or(named.as_deref()));
         Ok(String::from_utf8(body).ok().map(|body| (status, body)))
+    }
+
+    /// Returns the details that tell an error apart, if it has none and is converted: statuses of
+    /// gRPC are fewer than errors of A2A.
+    fn reason_of(&self, code: i32, message: &str, has_details: bool) -> Option<Box<RawValue>> {
+        if !self.is_converted || has_details {
+            return None;
+        }
+        let kind = ErrorKind::of(code.into(), self.client);
+        translate::RpcError::new(kind, code.into(), message, Dialect::V1).data
     }
 
     fn result<'r>(&mut self, result: &'r str) -> Result<Cow<'r, str>, AgentFailure> {
@@ -538,6 +555,7 @@ mod tests {
             agent: "bard",
             client: Dialect::V1,
             binding,
+            is_converted: false,
             bare: None,
             id,
             operation,

@@ -142,6 +142,7 @@ impl A2aServer {
             scope,
             resolved,
             binding,
+            is_converted: false,
             client,
             operation,
             request: &request,

@@ -130,6 +130,9 @@ section! {
         /// True if clients of another A2A version than the agent's are served: their messages and
         /// the agent's are translated. Otherwise they are refused.
         translate: bool => bool = true,
+        /// Host (`name` or `name:port`) at which clients reach this agent over gRPC; no other agent has
+        /// it. Clients of A2A 0.3 need it where they see several agents, as their messages name none.
+        host: HostText => Option<String> [example "weather.agents.example.com"],
     }
 }
 
@@ -179,6 +182,8 @@ pub struct Agent {
     pub push: bool,
     /// True if A2A clients of another version than the agent's are served. Default: true.
     pub translate: bool,
+    /// Host at which A2A clients reach it over gRPC. Default: that of the gateway.
+    pub a2a_host: Option<String>,
     /// URLs at which it is called in place of the URL on its card. Empty: that one. Default: none.
     pub endpoints: Vec<String>,
     /// Circuit breaker of each endpoint.
@@ -226,6 +231,7 @@ impl Agent {
             methods: PerMethod::default(),
             push: true,
             translate: true,
+            a2a_host: None,
             endpoints: Vec::new(),
             breaker: Breaker::default(),
             proxy: ProxyChoice::default(),
@@ -537,6 +543,7 @@ impl AgentKeys {
             Some(described) if self.streaming.place().is_none() => described,
             _ => self.streaming(context),
         };
+        let mut a2a = std::mem::take(&mut self.a2a).open();
         let mut agent = Agent {
             signature: signature.and_then(|signature| signature.resolve(context)),
             auth: auth.map(|auth| auth.resolve(&headers, has_identity, context)).unwrap_or_default(),
@@ -556,7 +563,8 @@ impl AgentKeys {
             timeouts: self.timeouts(context),
             streaming,
             push: self.push(context),
-            translate: std::mem::take(&mut self.a2a).open().is_none_or(|mut a2a| a2a.translate(context)),
+            translate: a2a.as_mut().is_none_or(|a2a| a2a.translate(context)),
+            a2a_host: a2a.as_mut().and_then(|a2a| a2a.host(context)),
             rate: self.rate(context),
             task: self.task(context),
             ..Agent::new(name, "")

@@ -21,13 +21,14 @@ use super::yaml::{Location, Spanned};
 /// The key of the section.
 const SECTION: &str = "agent_defaults";
 /// Keys that no default may have, and the remedy.
-const REFUSED: [(&str, &str); 15] = [
+const REFUSED: [(&str, &str); 16] = [
     ("card", OF_ONE_AGENT),
     ("manifest", OF_ONE_AGENT),
     ("endpoints", OF_ONE_AGENT),
     ("tool_name", OF_ONE_AGENT),
     ("description", OF_ONE_AGENT),
     ("skills", OF_ONE_AGENT),
+    ("a2a.host", OF_ONE_AGENT),
     ("tls.server_name", OF_ONE_AGENT),
     ("headers", CREDENTIAL),
     ("auth", CREDENTIAL),

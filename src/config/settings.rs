@@ -393,7 +393,12 @@ impl ConfigKeys {
                 context.problem(place, problem);
             }
             let Some(keys) = written.open() else { continue };
-            resolved.extend(keys.resolve(name, defaults.as_deref_mut(), context));
+            let host = keys.a2a.get().and_then(|keys| keys.host.place().cloned());
+            let agent = keys.resolve(name, defaults.as_deref_mut(), context);
+            if let (Some(place), Some(agent)) = (host, &agent) {
+                check_host_is_free(&place, agent, &resolved, context);
+            }
+            resolved.extend(agent);
         }
         resolved.extend(manifest::agents(manifests, names, defaults, context));
         resolved
@@ -414,6 +419,15 @@ impl ConfigKeys {
             }
         }
         push
+    }
+}
+
+/// Checks that no other agent has the host of an agent for A2A clients.
+fn check_host_is_free(place: &Location, agent: &Agent, others: &[Agent], context: &mut ResolveContext<'_>) {
+    let Some(host) = &agent.a2a_host else { return };
+    let has_host = |other: &&Agent| other.a2a_host.as_ref().is_some_and(|of| of.eq_ignore_ascii_case(host));
+    if let Some(other) = others.iter().find(has_host) {
+        context.problem(place, format!("is the host of the agent {} already", other.name));
     }
 }
 

@@ -132,6 +132,7 @@ pub(crate) fn view<'c>(catalogue: &'c Catalogue, route: Route<'_>) -> &'c Catalo
     match route {
         Route::OneAgent(agent) | Route::A2a(agent, _) => catalogue.of(agent),
         Route::AllAgents
+        | Route::Grpc
         | Route::Agents
         | Route::ApiCatalog
         | Route::Health

@@ -10,14 +10,15 @@ use http::{HeaderValue, Method, StatusCode};
 use serde::Serialize;
 
 use crate::a2a::validation_echo;
-use crate::a2a_server::{A2aRequest, A2aServer, WebhookPush};
+use crate::a2a_server::{A2aRequest, A2aServer, GrpcConnection, MessageLimits, WebhookPush};
 use crate::access::{RequestAuthenticator, subject_token};
 use crate::config::{Require, RequireRule, Services, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
     AccessRecord, BodyReader, ClientConnection, DrainState, Headers, HostPolicy, ListenerEdge,
-    LocalConnection, PublicUrl, ResponseSink, Route, empty, fault, json, preflight, text,
+    LocalConnection, PublicUrl, ResponseSink, Route, TrailerSink, authority, empty, fault, json, preflight,
+    text,
 };
 use crate::limits::quota_owner;
 use crate::mcp::Era;
@@ -179,6 +180,47 @@ impl Dispatcher {
                 Box::pin(self.reject_without_reading_body(http, record, fault)).await
             }
         }
+    }
+
+    /// Handles a request of gRPC; `checked` is the result of the checks before.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected.
+    pub(super) async fn handle_grpc<C: TrailerSink>(
+        &self,
+        http: &mut C,
+        record: &mut AccessRecord,
+        require: &Require,
+        checked: Result<(), Fault>,
+    ) -> Result<(), ClientGone> {
+        let named = self.a2a_server.agent_of_host(authority(http.head())).map(str::to_owned);
+        let named = named.as_deref();
+        let limits = &self.configuration.limits;
+        let limits = MessageLimits { request: limits.body, event: limits.event };
+        let mut http = GrpcConnection::new(http, limits);
+        let http = &mut http;
+        // With an agent, a token may be for that agent alone.
+        let route = named.map_or(Route::Grpc, |agent| Route::A2a(agent, ""));
+        let admitted = match checked.and_then(|()| self.check_host_and_origin(http, route).map(drop)) {
+            Ok(()) if http.is_refused() => Err(Fault::NoSuchPath),
+            Ok(()) => self.admit(http, record, route, require).await,
+            Err(fault) => Err(fault),
+        };
+        let done = match admitted {
+            Ok(()) => self.a2a_server.serve_grpc(http, record, require, named).await,
+            Err(fault) => Err(fault.into()),
+        };
+        let done = match done {
+            Ok(()) => Ok(()),
+            Err(Abort::ClientGone) => Err(ClientGone),
+            Err(Abort::Rejected(fault)) => self.a2a_server.reject_grpc(http, record, fault).await,
+        };
+        if http.is_late() {
+            record.record_client_gone();
+            return http.end_late().await;
+        }
+        done
     }
 
     /// Handles a message of the program that started this process, or of the page of operators:
@@ -365,6 +407,8 @@ impl Dispatcher {
             Route::Health => Box::pin(self.serve_health(http)),
             Route::Push(token) => Box::pin(self.serve_push(http, record, token)),
             Route::Metadata(path) => Box::pin(self.serve_metadata(http, path)),
+            // Only a request of gRPC has this route.
+            Route::Grpc => Box::pin(std::future::ready(Err(Fault::NoSuchPath.into()))),
             Route::A2a(agent, path) => {
                 self.a2a_server.serve(http, record, A2aRequest { route, require, agent, path })
             }

@@ -27,8 +27,8 @@ use crate::config::{Require, RequireRule, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, ClientConnection, ListenerEdge, LocalConnection, ResponseSink, check_certificate, give_up,
-    has_unambiguous_length, header_fits, is_served, parse, peer,
+    AccessRecord, ClientConnection, ListenerEdge, LocalConnection, ResponseSink, Route, check_certificate,
+    give_up, has_unambiguous_length, header_fits, is_grpc as is_grpc_request, is_served, parse, peer,
 };
 use crate::limits::Limits;
 use crate::mcp_server::MovedStream;
@@ -387,6 +387,10 @@ impl Gateway {
     async fn serve(&self, http: &mut Session, requirement: Requirement<'_>) -> Handled {
         let path = http.req_header().uri.path().to_owned();
         let Some(route) = parse(&path) else { return Handled::NotHandled };
+        let is_grpc = route == Route::Grpc;
+        if is_grpc && !is_grpc_request(http.req_header()) {
+            return Handled::NotHandled;
+        }
         let dispatcher = self.current();
         let Some(require) = requirement.of(&dispatcher, &path) else { return Handled::NotHandled };
         let edge = &dispatcher.settings;
@@ -401,8 +405,9 @@ impl Gateway {
         let checked = check_certificate(http).and_then(|()| header_fits(http, edge.header_bytes));
         let mut moved = None;
         let mut served = match checked {
+            // Boxed, as in `dispatch`: it must not make every request larger.
+            checked if is_grpc => Box::pin(dispatcher.handle_grpc(http, &mut record, require, checked)).await,
             Ok(()) => dispatcher.handle(http, &mut record, route, require, &mut moved).await,
-            // Boxed, as in `dispatch`: rare cases must not make every request larger.
             Err(fault) => Box::pin(dispatcher.reject_without_reading_body(http, &mut record, fault)).await,
         };
         if moved.is_some() {
@@ -449,7 +454,13 @@ static CLOSED: Require = Require { rule: RequireRule::Any, of: Vec::new() };
 /// Answers a request that has no route.
 async fn reject_unknown(dispatcher: &Dispatcher, http: &mut Session, listener: &ListenerEdge) {
     let mut record = AccessRecord::new(Caller::anonymous(), open_scope(dispatcher, http, listener));
-    let rejected = dispatcher.reject_without_reading_body(http, &mut record, Fault::NoSuchPath).await;
+    let rejected = match is_grpc_request(http.req_header()) {
+        true => {
+            let unknown = Err(Fault::NoSuchPath);
+            dispatcher.handle_grpc(http, &mut record, &CLOSED, unknown).await
+        }
+        false => dispatcher.reject_without_reading_body(http, &mut record, Fault::NoSuchPath).await,
+    };
     if let Err(ClientGone) = rejected {
         record.record_client_gone();
     }

@@ -54,8 +54,8 @@ impl ResponseHead {
 
 /// The response to one request.
 ///
-/// The head is written once and before the body. No write is dropped half-way by the callers. A
-/// gRPC transport adds trailers with the last piece of the body.
+/// The head is written once and before the body. No write is dropped half-way by the callers. See
+/// `grpc` for trailers.
 pub(crate) trait ResponseSink: Send {
     /// Returns the head of the request.
     fn head(&self) -> &Parts;

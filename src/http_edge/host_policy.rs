@@ -31,6 +31,7 @@ impl HostPolicy {
         let lower = |all: &[String]| all.iter().map(|text| text.to_ascii_lowercase()).collect::<Vec<_>>();
         let mut hosts = lower(&settings.mcp.allowed_hosts);
         hosts.extend(public_host);
+        hosts.extend(settings.agents.iter().filter_map(|agent| agent.a2a_host.clone()));
         let mut origins = lower(&settings.mcp.allowed_origins);
         origins.extend(public.as_ref().and_then(origin_of));
         Self { hosts, origins }
@@ -179,6 +180,11 @@ fn host(request: &Parts) -> Result<&str, &'static str> {
         (None, _) => request.uri.authority().map(http::uri::Authority::as_str).ok_or("(none)"),
         (Some(_), Some(_)) => Err("(twice)"),
     }
+}
+
+/// Returns the authority of a request, which the host policy has accepted.
+pub(crate) fn authority(request: &Parts) -> &str {
+    host(request).unwrap_or_default()
 }
 
 /// Returns the host of an authority, if that is a name or an address with an optional port.

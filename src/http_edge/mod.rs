@@ -7,6 +7,7 @@ mod access_record;
 mod body;
 mod client_address;
 mod connection;
+mod grpc;
 mod host_policy;
 mod response;
 mod route;
@@ -27,7 +28,11 @@ pub(crate) use connection::{
     ClientConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, ResponseHead, ResponseSink,
     peer, scope,
 };
-pub(crate) use host_policy::{HostPolicy, PublicUrl, check_certificate, check_host, preflight};
+pub(crate) use grpc::{
+    ACCEPT_ENCODING as GRPC_ACCEPT_ENCODING, FrameError, GRPC, MessageReader, TrailerSink, capped_message,
+    is_grpc, message_encoding, request_timeout, trailers, write_frame,
+};
+pub(crate) use host_policy::{HostPolicy, PublicUrl, authority, check_certificate, check_host, preflight};
 pub(crate) use response::{
     Accepts, Headers, SseWriter, abort, begin, cacheable_json, empty, events, fault, fault_headers, give_up,
     json, refused, reject_unproven_push, reply, text,

@@ -14,6 +14,8 @@ pub(crate) enum Route<'a> {
     OneAgent(&'a str),
     /// `/a2a/{agent}` and the paths below: an agent for A2A clients, and the rest of the path.
     A2a(&'a str, &'a str),
+    /// `/lf.a2a.v1.A2AService/…`, `/a2a.v1.A2AService/…`: agents for A2A clients, over gRPC.
+    Grpc,
     /// `/a2a`: the list of agents, for A2A clients.
     Agents,
     /// `/.well-known/api-catalog`: the same list as a catalog (RFC 9727).
@@ -32,6 +34,7 @@ impl<'a> Route<'a> {
         match self {
             Self::OneAgent(agent) | Self::A2a(agent, _) => Some(agent),
             Self::AllAgents
+            | Self::Grpc
             | Self::Agents
             | Self::ApiCatalog
             | Self::Health
@@ -43,7 +46,7 @@ impl<'a> Route<'a> {
     /// Returns the endpoint of the route as token issuers know it.
     pub(crate) fn endpoint(self) -> Endpoint<'a> {
         let service = match self {
-            Self::A2a(..) | Self::Agents | Self::ApiCatalog => ServedProtocol::A2a,
+            Self::A2a(..) | Self::Grpc | Self::Agents | Self::ApiCatalog => ServedProtocol::A2a,
             Self::AllAgents | Self::OneAgent(_) | Self::Health | Self::Push(_) | Self::Metadata(_) => {
                 ServedProtocol::Mcp
             }
@@ -59,6 +62,9 @@ pub(crate) const PUSH: &str = "/push/";
 const AGENTS: &str = "/a2a";
 const A2A: &str = "/a2a/";
 
+/// Prefixes of the paths of gRPC, in 1.0 and 0.3.
+const SERVICES: [&str; 2] = ["/lf.a2a.v1.A2AService/", "/a2a.v1.A2AService/"];
+
 /// Path of the API catalog.
 pub(crate) const API_CATALOG: &str = "/.well-known/api-catalog";
 
@@ -72,6 +78,7 @@ pub(crate) fn parse(path: &str) -> Option<Route<'_>> {
         "/healthz" => Some(Route::Health),
         AGENTS | A2A => Some(Route::Agents),
         API_CATALOG => Some(Route::ApiCatalog),
+        _ if is_service(path) => Some(Route::Grpc),
         _ if path.starts_with(METADATA) => path.strip_prefix(METADATA).map(Route::Metadata),
         _ if path.starts_with(PUSH) => {
             let token = path.strip_prefix(PUSH)?;
@@ -89,6 +96,10 @@ pub(crate) fn parse(path: &str) -> Option<Route<'_>> {
     }
 }
 
+fn is_service(path: &str) -> bool {
+    SERVICES.iter().any(|service| path.starts_with(service))
+}
+
 /// Returns true if a listener with these services serves a path. A path without a route counts as
 /// MCP, which rejects it.
 pub(crate) fn is_served(path: &str, services: Services) -> bool {
@@ -96,7 +107,7 @@ pub(crate) fn is_served(path: &str, services: Services) -> bool {
         "/healthz" => services.health,
         AGENTS | API_CATALOG => services.a2a,
         _ if path.starts_with(PUSH) => services.push,
-        _ if path.starts_with(A2A) => services.a2a,
+        _ if path.starts_with(A2A) || is_service(path) => services.a2a,
         _ if path.starts_with(METADATA) => services.mcp || services.a2a,
         _ => services.mcp,
     }
@@ -144,6 +155,9 @@ mod tests {
             ("/.well-known/oauth-protected-resource", Some(Route::Metadata(""))),
             ("/.well-known/oauth-protected-resource/mcp/a", Some(Route::Metadata("/mcp/a"))),
             ("/.well-known/other", None),
+            ("/lf.a2a.v1.A2AService/GetTask", Some(Route::Grpc)),
+            ("/a2a.v1.A2AService/GetTask", Some(Route::Grpc)),
+            ("/grpc.health.v1.Health/Check", None),
         ] {
             assert_eq!(parse(path), found, "{path}");
         }
@@ -168,6 +182,7 @@ mod tests {
             ("/mcp", Services { mcp: true, ..none }),
             ("/mcp/a", Services { mcp: true, ..none }),
             ("/a2a", Services { a2a: true, ..none }),
+            ("/lf.a2a.v1.A2AService/GetTask", Services { a2a: true, ..none }),
             ("/a2a/a", Services { a2a: true, ..none }),
             ("/.well-known/api-catalog", Services { a2a: true, ..none }),
             ("/healthz", Services { health: true, ..none }),

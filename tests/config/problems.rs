@@ -226,6 +226,20 @@ gateway.yaml:3: push.enabled: no listener takes them in (add push to `serve` of 
 }
 
 #[test]
+fn host_belongs_to_one_agent() {
+    let agents = |one: &str, other: &str| {
+        format!(
+            "listeners: [{{address: 127.0.0.1:8080}}]\nagents:\n  a: {{card: http://a/, a2a: {{host: {one}}}}}\n  b: {{card: http://b/, \
+             a2a: {{host: {other}}}}}\n"
+        )
+    };
+    let problem = report(&agents("x.example", "X.example"));
+    assert!(problem.contains("agents.b.a2a.host: is the host of the agent a already"), "{problem}");
+    let problem = report(&agents("https://x.example", "y.example"));
+    assert!(problem.contains("agents.a.a2a.host: is a URL, not a host"), "{problem}");
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn each_of_these_is_one_agent_problem() {
     for (added, expected) in [

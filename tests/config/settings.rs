@@ -144,7 +144,7 @@ fn every_key_reaches_its_setting() {
     let text = "\
 listeners: [{ address: '[::1]:0', serve: [mcp, a2a, push] }, { address: '[::1]:0' }]
 agents:
-  a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0', push: false, a2a: { translate: false }, max_calls: 16, rate: 17, task: required,
+  a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0', push: false, a2a: { translate: false, host: agent.example }, max_calls: 16, rate: 17, task: required,
     endpoints: ['https://one.example/rpc', 'https://two.example/rpc'], breaker: { failures: 18, base: 19s, max: 20s }, health: { path: /healthz, interval: 23s, timeout: 24s }, queue: { size: 25, wait: 26s },
     skills: { s: { input_schema: schema.json, task: never } } }
 mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'], subagent_tools: false, find_agent: false, resource_links: all }
@@ -171,7 +171,7 @@ public_url: https://gateway.example.com/below/
     for part in [
         r#"public_url: Some("https://gateway.example.com/below")"#,
         "serve: Services { mcp: true, a2a: true, health: false, push: true }",
-        "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, translate: false, endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
+        "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, translate: false, a2a_host: Some(\"agent.example\"), endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
         "protocol: V1",
         r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false, resource_links: All }"#,
         "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, round_timeout: 35s, max_rounds: 3, round_grace: 36s, stream_timeout: Forever, on_decline: Cancel, cancel_grace: 37s, clients: [",

@@ -40,6 +40,11 @@ def keys():
     return {"auth": {"api_keys": {"keys": dict(zip(("first", "other"), digests))}}, "push": {"enabled": True}}
 
 
+def settings(agent, card):
+    """The settings of an agent that clients of 0.3 over gRPC reach by its own host."""
+    return {**agent_settings(agent, card), "a2a": {"host": f"{agent.replace('_', '-')}.agents.example"}}
+
+
 def ask(mode, url, client, agent):
     argv, _ = CLIENTS[client]
     proofs = KEYS if mode == "keys" else []
@@ -78,7 +83,7 @@ def run(wanted, agents, verbose):
     with harness.Processes("face") as processes, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         said = direct(pool, processes, clients)
         for mode, auth in (("plain", {}), ("keys", keys())):
-            cards = {agent: agent_settings(agent, processes.agent(f"{mode}-{agent}", AGENTS[agent])) for agent in agents}
+            cards = {agent: settings(agent, processes.agent(f"{mode}-{agent}", AGENTS[agent])) for agent in agents}
             config = {"public_url": harness.OWN_URL, "outbound": HERE_TOO, "agents": cards, **auth}
             port = processes.gateway(config, f"gateway-{mode}", serve=["a2a", "push", "health"])
             urls = {agent: f"http://127.0.0.1:{port}/a2a/{agent}" for agent in agents}

@@ -36,6 +36,8 @@ pub struct McpClient {
     tls: Option<Arc<rustls::ClientConfig>>,
     /// Speaks HTTP/2 without TLS.
     has_prior_knowledge: bool,
+    /// The authority of its requests over HTTP/2, if it is not that of its connection.
+    other_authority: Option<String>,
     next_id: Arc<AtomicU64>,
 }
 
@@ -68,6 +70,7 @@ impl McpClient {
             name: "test-client".to_owned(),
             tls: None,
             has_prior_knowledge: false,
+            other_authority: None,
             next_id: Arc::new(AtomicU64::new(1)),
         }
     }
@@ -115,6 +118,11 @@ impl McpClient {
     /// Speaks HTTP/2 with prior knowledge, without TLS.
     pub fn http2(&self) -> Self {
         Self { has_prior_knowledge: true, ..self.clone() }
+    }
+
+    /// Names another authority in its requests over HTTP/2 than it connects to.
+    pub fn for_authority(&self, authority: &str) -> Self {
+        Self { other_authority: Some(authority.to_owned()), ..self.clone() }
     }
 
     pub(super) fn declared(&self) -> &Value {
@@ -236,7 +244,8 @@ impl McpClient {
         let (mut sender, connection) = handshake.await?;
         let connection = tokio::spawn(connection).abort_handle();
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{}{}", self.authority, self.path);
+        let authority = self.other_authority.as_ref().unwrap_or(&self.authority);
+        let url = format!("{scheme}://{authority}{}", self.path);
         Ok(Answer::new(sender.send_request(build(method, &url, headers, body)?).await?, connection))
     }
 }
@@ -311,6 +320,11 @@ impl Answer {
                 self.events.push(&data);
             }
         }
+    }
+
+    /// The next frame of the body: data or trailers.
+    pub async fn next_frame(&mut self) -> Option<Result<hyper::body::Frame<Bytes>, hyper::Error>> {
+        in_time("the next frame", self.body.frame()).await
     }
 
     /// The next JSON-RPC message of the stream.

@@ -3,7 +3,8 @@
 //!
 //! So a request to an agent that supports only HTTP+JSON takes the same path as any other. In 1.0 both
 //! bindings have one form, in 0.3 each has its own (see `a2a::proto_json`). The gateway's own requests
-//! are in `a2a::binding`, the routes in `a2a::route`.
+//! are in `a2a::binding`, the routes in `a2a::route`. In 0.3 messages of gRPC have the form of HTTP+JSON: those of
+//! clients are converted to JSON-RPC, and the results back.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,13 +16,15 @@ use super::super::dialect::Dialect;
 use super::super::encode::to_json;
 use super::super::error::RpcError;
 use super::super::error::{AgentError, ErrorKind};
+use super::super::lenient::{LenientBool, LenientInteger, LenientList, LenientObject, LenientString};
 use super::super::model::StreamResponse;
 use super::super::operation::Operation;
 use super::super::proto_json::{self, ResourceName};
-use super::super::push::PushOut;
+use super::super::push::{PushIn, PushOut};
 use super::super::route::{Binding, PathSegmentError, percent_encoded, segment};
 use super::request::{BadParams, ClientRequest, RequestParams, SendMessageRequest};
-use super::response::{AgentResponse, ResponseTranslator};
+use super::response::{AgentResponse, ResponseBody, ResponseTranslator};
+use crate::jsonrpc::object::RawObject;
 use crate::jsonrpc::{Id, Object, Text, write_error};
 
 /// The params that go into paths and queries.
@@ -222,6 +225,144 @@ impl ClientRequest {
     }
 }
 
+/// A request of gRPC of 0.3 without a message: resource names in place of ids.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NamedRequest {
+    name: LenientString,
+    parent: LenientString,
+    config_id: LenientString,
+    config: LenientObject<PushIn>,
+    history_length: LenientInteger,
+}
+
+/// The members of a message's configuration that JSON-RPC of 0.3 has under another name, or with another default.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ProtoSend {
+    configuration: LenientObject<ProtoConfiguration>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ProtoConfiguration {
+    push_notification: LenientObject<PushIn>,
+    blocking: LenientBool,
+}
+
+/// Converts a request of a client over gRPC of 0.3, as ProtoJSON, to the params of JSON-RPC.
+///
+/// # Errors
+///
+/// [`BadParams`] if a required member is missing.
+pub(crate) fn from_proto_json(operation: Operation, json: &str) -> Result<String, BadParams> {
+    let unreadable = |_| BadParams("not as expected");
+    let request = if operation.sends_message() {
+        let params = with_parts(json).ok_or(BadParams("message is missing"))?;
+        let mut request = ClientRequest::read(Dialect::V0_3, operation, Some(&params))?;
+        if let RequestParams::Say(said) = &mut request.asked {
+            let LenientObject::<ProtoSend>(proto) = serde_json::from_str(json).map_err(unreadable)?;
+            let proto = proto.unwrap_or_default().configuration.0.unwrap_or_default();
+            // Without a value it is false, as everywhere in protobuf.
+            said.at_once = !proto.blocking.is_set();
+            said.message.parts.iter_mut().for_each(decode::unwrap_proto_data);
+            said.push = proto.push_notification.0.and_then(PushIn::config);
+        }
+        request
+    } else {
+        let LenientObject::<NamedRequest>(named) = serde_json::from_str(json).map_err(unreadable)?;
+        let named = named.unwrap_or_default();
+        let history = named.history_length.0.and_then(|length| u32::try_from(length).ok());
+        let history = history.filter(|length| *length > 0);
+        ClientRequest { operation, asked: named.params(operation)?, history, metadata: None }
+    };
+    String::from_utf8(request.write(Dialect::V0_3, None)).map_err(|_| BadParams("not as expected"))
+}
+
+/// Returns the request with the parts of its message under the name of JSON-RPC.
+fn with_parts(json: &str) -> Option<Box<RawValue>> {
+    let mut request = RawObject::read(json)?;
+    let mut message = RawObject::read(request.find("message")?.get())?;
+    if let Some(content) = message.find("content").map(ToOwned::to_owned) {
+        message.remove("content");
+        message.set("parts", content);
+    }
+    request.set("message", message.written());
+    Some(request.written())
+}
+
+impl NamedRequest {
+    fn params(self, operation: Operation) -> Result<RequestParams, BadParams> {
+        let missing = BadParams("the task's name is missing (tasks/ID)");
+        let name = self.name.filled().unwrap_or_default();
+        let parent = self.parent.filled().unwrap_or_default();
+        let task = |name: &str| {
+            let task = name.strip_prefix("tasks/").filter(|task| !task.is_empty());
+            task.map(str::to_owned).ok_or(missing)
+        };
+        Ok(match operation {
+            Operation::Get | Operation::Cancel | Operation::Subscribe => RequestParams::Task(task(&name)?),
+            Operation::SetPush => {
+                let config = self.config.0.and_then(PushIn::registered);
+                let mut config = config.ok_or(BadParams("the webhook has no url"))?.config;
+                config.id = self.config_id.filled().or(config.id);
+                let parent = parent.strip_suffix("/pushNotificationConfigs").unwrap_or(&parent);
+                RequestParams::SetPush { task_id: task(parent)?, config }
+            }
+            Operation::ListPush => {
+                let parent = parent.strip_suffix("/pushNotificationConfigs").unwrap_or(&parent);
+                RequestParams::Push { task_id: task(parent)?, config_id: None }
+            }
+            Operation::GetPush | Operation::DeletePush => {
+                let (of_task, config) = name.split_once("/pushNotificationConfigs/").ok_or(BadParams(
+                    "the name of the push configuration is missing (tasks/ID/pushNotificationConfigs/ID)",
+                ))?;
+                let config_id = Some(config.to_owned()).filter(|config| !config.is_empty());
+                RequestParams::Push { task_id: task(of_task)?, config_id }
+            }
+            Operation::ExtendedCard => RequestParams::Nothing,
+            Operation::Send | Operation::Stream | Operation::List => {
+                return Err(BadParams("not as expected"));
+            }
+        })
+    }
+}
+
+/// Converts the result of JSON-RPC of 0.3, or an event of a stream, to the ProtoJSON of a response over gRPC.
+///
+/// # Errors
+///
+/// [`AgentError`] if it is not the result of the operation.
+pub(crate) fn to_proto_json(operation: Operation, result: &str) -> Result<Vec<u8>, AgentError> {
+    match operation {
+        Operation::Send | Operation::Stream | Operation::Subscribe | Operation::Get | Operation::Cancel => {
+            let event = decode::plain(result.as_bytes(), Dialect::V0_3)?.event()?;
+            if operation.is_stream() && matches!(event, StreamResponse::Unknown) {
+                // An event without a form in this version is an empty message.
+                return Ok(b"{}".to_vec());
+            }
+            let is_bare = matches!(operation, Operation::Get | Operation::Cancel);
+            proto_json::encode_event(&event, is_bare)
+                .ok_or_else(|| AgentError::invalid_response("the answer holds neither a task nor a message"))
+        }
+        Operation::SetPush | Operation::GetPush => match AgentResponse::of_push(result.as_bytes())?.0 {
+            ResponseBody::Push(push) => Ok(proto_json::encode_push(&push)),
+            _ => Err(AgentError::invalid_response("the answer holds no webhook")),
+        },
+        Operation::ListPush => {
+            let LenientList::<LenientObject<PushIn>>(list) = serde_json::from_str(result)
+                .map_err(|error| AgentError::invalid_response(&format!("not JSON: {error}")))?;
+            let all = list.into_iter().flatten().filter_map(|push| push.0.and_then(PushIn::registered));
+            Ok(proto_json::encode_pushes(&all.collect::<Vec<_>>()))
+        }
+        Operation::DeletePush => Ok(b"{}".to_vec()),
+        Operation::ExtendedCard => {
+            proto_json::encode_card(result).ok_or_else(|| AgentError::invalid_response("its card is no card"))
+        }
+        Operation::List => Err(AgentError::invalid_response("this answer is not translated")),
+    }
+}
+
 impl From<PathSegmentError> for BadParams {
     fn from(_: PathSegmentError) -> Self {
         Self(PathSegmentError::TEXT)
@@ -410,6 +551,118 @@ mod tests {
             format!("{} {} {body}", outgoing.verb, outgoing.route).trim_end().to_owned()
         };
         routed.iter().map(told).collect()
+    }
+
+    /// Returns a value without the members that protobuf leaves out.
+    fn without_defaults(value: Value) -> Value {
+        match value {
+            Value::Object(members) => {
+                let members = members.into_iter().map(|(name, value)| (name, without_defaults(value)));
+                let is_set = |value: &Value| {
+                    !matches!(value, Value::Bool(false)) && *value != Value::Array(Vec::new())
+                };
+                members.filter(|(_, value)| is_set(value)).collect()
+            }
+            Value::Array(items) => items.into_iter().map(without_defaults).collect(),
+            other => other,
+        }
+    }
+
+    /// The results of JSON-RPC of 0.3 that were made from ProtoJSON become the same again.
+    #[test]
+    fn results_of_0_3_become_proto_json() {
+        let id: Id = serde_json::from_str("7").unwrap();
+        let status = r#"{"state":"TASK_STATE_CANCELLED","message":{"messageId":"m","role":"ROLE_AGENT","content":[{"text":"x","metadata":{"a":1}}]},"timestamp":"2025-01-01T00:00:00Z"}"#;
+        let artifact = r#"{"artifactId":"a","name":"n","parts":[{"data":{"data":{"b":[1]}}},{"file":{"fileWithUri":"u","mimeType":"x/y","name":"f"}},{"file":{"fileWithBytes":"WVdKag=="}}]}"#;
+        let task = format!(
+            r#"{{"id":"t","contextId":"c","status":{status},"artifacts":[{artifact}],"history":[{{"messageId":"h","role":"ROLE_USER","content":[{{"text":"q"}}]}}],"metadata":{{"k":1}}}}"#
+        );
+        let push = r#"{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{"id":"p","url":"https://h","token":"s","authentication":{"schemes":["Bearer"],"credentials":"c"}}}"#;
+        for (operation, json) in [
+            (Operation::Send, format!(r#"{{"task":{task}}}"#)),
+            (Operation::Send, r#"{"message":{"messageId":"m","contextId":"c","taskId":"t","role":"ROLE_AGENT","content":[{"text":"x"}]}}"#.to_owned()),
+            (Operation::Stream, format!(r#"{{"statusUpdate":{{"taskId":"t","contextId":"c","status":{status},"final":true}}}}"#)),
+            (Operation::Subscribe, format!(r#"{{"artifactUpdate":{{"taskId":"t","contextId":"c","artifact":{artifact},"append":true,"lastChunk":true}}}}"#)),
+            (Operation::Get, task.clone()),
+            (Operation::Cancel, task.clone()),
+            (Operation::SetPush, push.to_owned()),
+            (Operation::ListPush, format!(r#"{{"configs":[{push}]}}"#)),
+            (Operation::DeletePush, "{}".to_owned()),
+        ] {
+            let answer =
+                HttpAnswer { agent: Dialect::V0_3, operation: Some(operation), status: 200, json: &json };
+            let response: Value = serde_json::from_str(&to_json_rpc(&id, answer).unwrap().unwrap()).unwrap();
+            let again = to_proto_json(operation, &response["result"].to_string()).unwrap();
+            let read = |json: &[u8]| without_defaults(serde_json::from_slice(json).unwrap());
+            assert_eq!(read(&again), read(json.as_bytes()), "{operation:?}");
+        }
+        for result in ["[]", "{", r#"{"kind":"new"}"#, r#"{"id":"t"}"#] {
+            assert!(to_proto_json(Operation::Get, result).is_err(), "{result}");
+        }
+    }
+
+    #[test]
+    fn card_of_0_3_has_security_of_protobuf() {
+        let card = r#"{"name":"x","securitySchemes":{"key":{"type":"apiKey","in":"header","name":"k"},"id":{"type":"openIdConnect","openIdConnectUrl":"u"},"new":{"type":"new"}},"security":[{"key":[],"id":["a"]}]}"#;
+        let card: Value =
+            serde_json::from_slice(&to_proto_json(Operation::ExtendedCard, card).unwrap()).unwrap();
+        let schemes = &card["securitySchemes"];
+        assert_eq!(schemes["key"]["apiKeySecurityScheme"]["location"], "header");
+        assert_eq!(schemes["id"]["openIdConnectSecurityScheme"]["openIdConnectUrl"], "u");
+        assert!(schemes.get("new").is_none());
+        assert_eq!(card["security"][0]["schemes"]["id"]["list"][0], "a");
+    }
+
+    #[test]
+    fn requests_of_0_3_become_params() {
+        let push = r#"{"id":"p","url":"https://h","token":"s"}"#;
+        for (operation, json, expected) in [
+            (
+                Operation::Send,
+                format!(
+                    r#"{{"message":{{"messageId":"m","role":"ROLE_USER","content":[{{"text":"x"}},{{"data":{{"data":{{"a":1}}}}}}]}},"configuration":{{"blocking":true,"historyLength":2,"pushNotification":{push}}}}}"#
+                ),
+                format!(
+                    r#"{{"message":{{"kind":"message","messageId":"m","role":"user","parts":[{{"kind":"text","text":"x"}},{{"kind":"data","data":{{"a":1}}}}]}},"configuration":{{"blocking":true,"historyLength":2,"pushNotificationConfig":{push}}}}}"#
+                ),
+            ),
+            (
+                Operation::Get,
+                r#"{"name":"tasks/t","historyLength":2}"#.to_owned(),
+                r#"{"id":"t","historyLength":2}"#.to_owned(),
+            ),
+            (Operation::Cancel, r#"{"name":"tasks/t"}"#.to_owned(), r#"{"id":"t"}"#.to_owned()),
+            (Operation::Subscribe, r#"{"name":"tasks/t"}"#.to_owned(), r#"{"id":"t"}"#.to_owned()),
+            (
+                Operation::SetPush,
+                format!(
+                    r#"{{"parent":"tasks/t","configId":"p","config":{{"name":"tasks/t/pushNotificationConfigs/p","pushNotificationConfig":{push}}}}}"#
+                ),
+                format!(r#"{{"taskId":"t","pushNotificationConfig":{push}}}"#),
+            ),
+            (
+                Operation::GetPush,
+                r#"{"name":"tasks/t/pushNotificationConfigs/p"}"#.to_owned(),
+                r#"{"id":"t","pushNotificationConfigId":"p"}"#.to_owned(),
+            ),
+            (Operation::ListPush, r#"{"parent":"tasks/t"}"#.to_owned(), r#"{"id":"t"}"#.to_owned()),
+            (Operation::ExtendedCard, "{}".to_owned(), "{}".to_owned()),
+        ] {
+            let params: Value = serde_json::from_str(&from_proto_json(operation, &json).unwrap()).unwrap();
+            assert_eq!(params, serde_json::from_str::<Value>(&expected).unwrap(), "{operation:?}");
+        }
+        // Without a value it does not wait.
+        let json = r#"{"message":{"messageId":"m","role":"ROLE_USER","content":[{"text":"x"}]}}"#;
+        assert!(from_proto_json(Operation::Send, json).unwrap().contains(r#""blocking":false"#));
+        for (operation, json) in [
+            (Operation::Send, "{}"),
+            (Operation::Get, r#"{"name":"t"}"#),
+            (Operation::GetPush, r#"{"name":"tasks/t"}"#),
+            (Operation::SetPush, r#"{"parent":"tasks/t"}"#),
+            (Operation::List, "{}"),
+        ] {
+            assert!(from_proto_json(operation, json).is_err(), "{json}");
+        }
     }
 
     #[test]
@@ -676,6 +929,12 @@ mod tests {
                 if let Ok(Some(response)) = to_json_rpc(&id, answer) {
                     let response: Value = serde_json::from_str(&response).unwrap();
                     prop_assert!(response["error"].is_object() || response.get("result").is_some(), "{response}");
+                }
+                if let Ok(proto) = to_proto_json(operation, &text) {
+                    prop_assert!(serde_json::from_slice::<Value>(&proto).is_ok());
+                }
+                if let Ok(params) = from_proto_json(operation, &text) {
+                    prop_assert!(serde_json::from_str::<Value>(&params).is_ok());
                 }
                 for written in of_0_3(operation, &text).unwrap_or_default() {
                     let body = written.splitn(3, ' ').nth(2).unwrap_or("null");

@@ -10,7 +10,7 @@ mod request;
 mod response;
 mod rewrite_ids;
 
-pub(crate) use self::http_json::{HttpAnswer, to_json_rpc};
+pub(crate) use self::http_json::{HttpAnswer, from_proto_json, to_json_rpc, to_proto_json};
 pub(crate) use self::push_payload::PushPayload;
 pub use self::request::BadParams;
 pub use self::request::ClientRequest;

@@ -23,10 +23,20 @@ fn signed() -> Card {
     card
 }
 
-/// Interfaces at a URL, in this order.
+/// Interfaces at a URL, in this order; over gRPC at its authority.
 fn interfaces<const N: usize>(url: &str, of: [&str; N]) -> Value {
+    let authority = url.split('/').nth(2).unwrap();
     let interface = |of: &str| {
         let (binding, version) = of.split_once(' ').unwrap();
+        match (binding, version) {
+            ("GRPC", "1.0") => {
+                return json!({ "url": authority, "protocolBinding": binding, "protocolVersion": version, "tenant": "bard" });
+            }
+            ("GRPC", _) => {
+                return json!({ "url": authority, "protocolBinding": binding, "protocolVersion": version });
+            }
+            _ => {}
+        }
         json!({ "url": url, "protocolBinding": binding, "protocolVersion": version })
     };
     of.map(interface).to_vec().into()
@@ -44,10 +54,10 @@ async fn every_url_leads_to_gateway() {
         let card = card(&stage.client(), path).await;
         assert_eq!(
             card["supportedInterfaces"],
-            interfaces(&url, ["JSONRPC 1.0", "HTTP+JSON 1.0", "JSONRPC 0.3"])
+            interfaces(&url, ["JSONRPC 1.0", "HTTP+JSON 1.0", "GRPC 1.0", "JSONRPC 0.3", "GRPC 0.3"])
         );
         let text = card.to_string();
-        for gone in [&stage.agent.url(), "acme", "signatures", "Basic", "security", "additionalInterfaces"] {
+        for gone in [&stage.agent.url(), "acme", "signatures", "Basic", "security"] {
             assert!(!text.contains(gone), "{gone}: {text}");
         }
         assert_eq!(card["x-unknown"], json!({ "kept": [1.0, "2"] }));
@@ -75,7 +85,7 @@ async fn card_keeps_shape_for_one_version() {
     let stage = Stage::with(Card::v1().skill("sing"), &auth(&["ann"]), OWN_VERSION).await;
     let new = card(&stage.by("ann"), PATHS[0]).await;
     let url = stage.gateway.url("/a2a/bard");
-    assert_eq!(new["supportedInterfaces"], interfaces(&url, ["JSONRPC 1.0", "HTTP+JSON 1.0"]));
+    assert_eq!(new["supportedInterfaces"], interfaces(&url, ["JSONRPC 1.0", "HTTP+JSON 1.0", "GRPC 1.0"]));
     for of_others in ["url", "protocolVersion", "preferredTransport", "security", "authentication"] {
         assert!(new.get(of_others).is_none(), "{of_others}: {new}");
     }
@@ -83,8 +93,8 @@ async fn card_keeps_shape_for_one_version() {
 
 #[tokio::test]
 async fn any_version_reads_any_card() {
-    let (new, old) =
-        (["JSONRPC 1.0", "HTTP+JSON 1.0", "JSONRPC 0.3"], ["JSONRPC 0.3", "JSONRPC 1.0", "HTTP+JSON 1.0"]);
+    let new = ["JSONRPC 1.0", "HTTP+JSON 1.0", "GRPC 1.0", "JSONRPC 0.3", "GRPC 0.3"];
+    let old = ["JSONRPC 0.3", "GRPC 0.3", "JSONRPC 1.0", "HTTP+JSON 1.0", "GRPC 1.0"];
     for (agent, order) in [(Card::v1(), new), (Card::v0_3(), old), (Card::v0_1(), new)] {
         let stage =
             Stage::with(agent.skill_with(json!({ "id": "sing", "name": "sing" })), &auth(&["ann"]), "").await;

@@ -2,6 +2,7 @@
 
 mod a2a_bare;
 mod a2a_cards;
+mod a2a_grpc;
 mod a2a_listing;
 mod a2a_names;
 mod a2a_owned;

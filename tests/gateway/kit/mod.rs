@@ -6,6 +6,7 @@ pub(crate) mod a2a_push_scene;
 pub(crate) mod a2a_scene;
 pub(crate) mod cluster;
 pub(crate) mod command;
+pub(crate) mod grpc_call;
 pub(crate) mod issuer;
 pub(crate) mod quiz;
 pub(crate) mod scene;

@@ -114,7 +114,8 @@ async fn http2_follows_proxy_header() {
     .await
     .unwrap();
     let connection = tokio::spawn(connection);
-    let request = hyper::Request::get(gateway.url("/healthz")).body(http_body_util::Empty::<bytes::Bytes>::new());
+    let request =
+        hyper::Request::get(gateway.url("/healthz")).body(http_body_util::Empty::<bytes::Bytes>::new());
     let answer = in_time("an answer", sender.send_request(request.unwrap())).await.unwrap();
     assert_eq!(answer.status(), 200);
     connection.abort();
