@@ -220,7 +220,7 @@ pub(super) fn choose(
         return pinned(offers, signs, dialect, pin);
     }
     let ordered = preferred(offers, signs);
-    for dialect in [Dialect::V1, Dialect::V0_3, Dialect::V0_1] {
+    for dialect in NEWEST_FIRST {
         for offer in ordered.iter().filter(|offer| shown(offer, signs) == Some(dialect)) {
             if let Some(binding) = pin.binding_of(offer, dialect) {
                 return offer.interface(dialect, binding);
@@ -270,7 +270,14 @@ fn pinned(
     offer.interface(dialect, pin.binding_of(offer, dialect).unwrap_or(Binding::JsonRpc))
 }
 
-/// Returns the other supported interfaces, one per URL.
+/// The dialects in the order of preference.
+const NEWEST_FIRST: [Dialect; 3] = [Dialect::V1, Dialect::V0_3, Dialect::V0_1];
+
+fn age(dialect: Dialect) -> usize {
+    NEWEST_FIRST.iter().position(|known| *known == dialect).unwrap_or(NEWEST_FIRST.len())
+}
+
+/// Returns the other supported interfaces, one per URL and protocol: of several versions the newest.
 pub(super) fn others(
     offers: &[InterfaceCandidate],
     signs: &VersionMarkers,
@@ -292,9 +299,13 @@ pub(super) fn others(
         let is_same = |known: &AgentInterface| {
             known.url == other.url && (known.binding == Binding::Grpc) == (binding == Binding::Grpc)
         };
-        let is_known = is_same(first) || others.iter().any(is_same);
-        if !is_known && pin.dialect.is_none_or(|pin| pin == dialect) {
-            others.push(other);
+        if is_same(first) || pin.dialect.is_some_and(|pin| pin != dialect) {
+            continue;
+        }
+        match others.iter_mut().find(|known| is_same(known)) {
+            Some(known) if age(dialect) < age(known.dialect) => *known = other,
+            Some(_) => {}
+            None => others.push(other),
         }
     }
     others
