@@ -16,10 +16,10 @@ use super::encode::to_json;
 use super::error::AgentError;
 use super::model::{Message, StreamResponse, Task};
 use super::operation::Operation;
+use super::operation::{Binding, HttpRoute, PathSegmentError, segment};
 use super::proto_json::{self, ResourceName};
 use super::push::{PushNotificationConfig, PushOut, RegisteredOut};
 use super::request::{OperationRequest, SendMessageParams, TaskParams};
-use super::route::{Binding, HttpRoute, PathSegmentError, segment};
 
 /// The path before every route of HTTP+JSON in 0.3.
 const PREFIX_OF_0_3: &str = "/v1";

@@ -20,7 +20,6 @@ mod operation;
 mod proto_json;
 mod push;
 mod request;
-mod route;
 mod sanitize;
 pub mod translate;
 
@@ -48,11 +47,11 @@ pub use model::{
     Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus, uuid,
 };
 pub use operation::Operation;
+pub(crate) use operation::percent_encoded;
+pub use operation::{Binding, PathSegmentError};
 pub(crate) use push::{MAX_PUSH_BYTES, matches_token};
 pub use push::{PUSH_TOKEN, PushNotificationConfig, accepts, push_task_id, validation_echo};
 pub use request::OperationRequest;
-pub(crate) use route::percent_encoded;
-pub use route::{Binding, PathSegmentError};
 pub use sanitize::clean;
 pub(crate) use sanitize::clean_line;
 pub(crate) use translate::context_of;

@@ -21,8 +21,8 @@ use super::encode::{HistoryOut, LegacyForm, LegacyParts, to_json};
 use super::error::{AgentError, ErrorKind};
 use super::lenient::{LenientInteger, LenientObject, LenientString, MAX_DEPTH, RawObject, depth_within};
 use super::model::{Artifact, Message, Part, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus};
+use super::operation::PathSegmentError;
 use super::push::{PushNotificationConfig, PushOut, TaskPushNotificationConfig as RegisteredPush};
-use super::route::PathSegmentError;
 
 /// `SendMessageRequest` of the protobuf file.
 #[derive(Serialize)]

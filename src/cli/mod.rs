@@ -86,7 +86,7 @@ enum Command {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        peers: check::PeerQuery,
+        peers: Box<check::PeerQuery>,
         #[command(flatten)]
         question: check::AccessQuery,
     },
@@ -242,7 +242,9 @@ fn run_command(command: Command) -> ExitCode {
         Command::Stdio(StdioSource { agents, .. }) => serve_stdio(None, &agents),
         Command::Check { config, stdio, json, peers, question } => {
             let load = if stdio { config::load_for_stdio } else { config::load };
-            with_config(&config, |path| check::run(path, load, json, &check::CheckQuery { peers, question }))
+            with_config(&config, |path| {
+                check::run(path, load, json, &check::CheckQuery { peers: *peers, question })
+            })
         }
         Command::Health { url, config, probe, tls } => health::run(url, &config, probe, &tls),
         Command::Key { json } => make_key(json),

@@ -12,13 +12,13 @@ use http::{HeaderName, HeaderValue, Uri};
 use super::agent::CardSource;
 use super::forms::{checked_text, choice};
 use super::host::{is_loopback_host, web_url};
+use super::outbound::Tracing;
 use super::pem::signing_key;
 use super::pem::{CertificatePem, KeyPem, Pem};
 use super::reference::{ReloadableSecret, Template};
 use super::resolve::{Problem, ResolveContext};
 use super::section::section;
 use super::settings::Settings;
-use super::tracing::Tracing;
 use super::yaml::{Location, OneOrMany, Spanned};
 use crate::a2a::ApiKeyLocation;
 

@@ -20,7 +20,6 @@ pub mod calls;
 pub(crate) mod certificate;
 pub mod credentials;
 mod deserializer;
-pub mod document;
 mod documentation;
 pub mod endpoints;
 mod forms;
@@ -37,7 +36,6 @@ mod resolve;
 mod section;
 pub mod settings;
 mod sources;
-mod tracing;
 mod yaml;
 
 use std::cell::RefCell;
@@ -74,12 +72,12 @@ use credentials::unencrypted_credentials;
 pub use credentials::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, OAuth2};
 pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
 pub(crate) use credentials::{FRAMING, is_forbidden};
-pub use document::ConfigDocument;
-pub(crate) use document::DocumentChanges;
 pub use documentation::{example, key_reference};
 pub use endpoints::{AgentBinding, AgentTimeouts, Breaker, Health, Queue};
 pub(crate) use forms::parse_duration;
 pub(crate) use host::{Host, effective_port, is_loopback_host, origin_of};
+pub use include::ConfigDocument;
+pub(crate) use include::DocumentChanges;
 pub use listener::{
     AddressHeader, Admin, ClientAuth, HealthListener, Listener, ListenerCertificate, ListenerTls, ReadyRule,
     Services, TlsProfile, TrustedProxies,
@@ -92,6 +90,7 @@ pub use mcp::{
 pub use outbound::{
     AllowList, Allowed, EgressProxy, Network, Outbound, ProxyChoice, ProxyResolve, ProxyServer, Webhooks,
 };
+pub use outbound::{OtlpProtocol, Tracing};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};
@@ -106,7 +105,6 @@ pub(crate) use sources::{
     AgentEdit, AgentsDraft, FoundAgent, LoadedSettings, agents_at, agents_in, agents_of_cards, found_agent,
 };
 pub use sources::{AgentSource, Source, SourcePlace};
-pub use tracing::{OtlpProtocol, Tracing};
 
 /// Largest configuration file, in bytes.
 const FILE: usize = 1 << 20;

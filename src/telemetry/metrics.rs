@@ -17,16 +17,16 @@ use prometheus::{
     IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use super::balance::LoadBalancerMetrics;
-pub(crate) use super::balance::{EndpointMetrics, QueueMetrics};
 use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
 use super::log::dropped_lines;
 pub(crate) use super::process::ConfigMetrics;
 use super::process::EdgeMetrics;
+use super::process::LoadBalancerMetrics;
 use super::process::ProcessMetrics;
 pub(crate) use super::process::ResponseMetrics;
 pub(crate) use super::process::SpanMetrics;
 use super::process::forget_series;
+pub(crate) use super::process::{EndpointMetrics, QueueMetrics};
 use crate::sync::lock;
 
 /// The agent label of requests that no agent serves, such as `initialize`.

@@ -4,7 +4,6 @@
 //! listener that serves metrics.
 
 pub(crate) mod access_log;
-mod balance;
 pub mod label;
 mod line;
 pub(crate) mod log;

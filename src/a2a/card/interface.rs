@@ -7,7 +7,7 @@ use http::Uri;
 use http::uri::Authority;
 
 use super::super::dialect::Dialect;
-use super::super::route::{Binding, segment};
+use super::super::operation::{Binding, segment};
 use super::super::sanitize::clean_line;
 use super::CardError;
 

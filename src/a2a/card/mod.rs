@@ -21,7 +21,7 @@ use self::wire::CardIn;
 pub(crate) use self::wire::skill_id;
 use super::lenient::LenientObject;
 use super::lenient::{MAX_DEPTH, depth_within};
-use super::route::PathSegmentError;
+use super::operation::PathSegmentError;
 use super::sanitize::visible_json;
 
 /// Maximum size of a card, in bytes.

@@ -20,4 +20,4 @@ pub use self::rewrite_ids::{IdKind, RewriteError, params as splice_params, resul
 pub use super::error::RpcError;
 pub use super::operation::Operation;
 pub use super::operation::OperationError;
-pub(crate) use super::route::{EXTENDED_CARD_OF_0_2, RouteMatch, RouteParam};
+pub(crate) use super::operation::{EXTENDED_CARD_OF_0_2, RouteMatch, RouteParam};

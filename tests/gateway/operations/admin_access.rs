@@ -406,71 +406,105 @@ async fn command(arguments: &[&str]) -> (Option<i32>, String) {
     (ended.code, format!("{}{}", ended.out, ended.err))
 }
 
+/// A running gateway with certificates of a private authority, which its agent has too.
+struct PrivateGateway {
+    folder: tempfile::TempDir,
+    agent: ScriptedAgent,
+    main: u16,
+    admin: u16,
+    _running: RunningCommand,
+}
+
+impl PrivateGateway {
+    async fn start() -> Self {
+        let authority = Authority::new("operators");
+        let folder = tempfile::tempdir().unwrap();
+        let (main, admin, health) = (free_port(), free_port(), free_port());
+        authority.server().write(folder.path(), "server");
+        authority.client("ann").write(folder.path(), "ann");
+        std::fs::write(folder.path().join("ca.pem"), authority.pem()).unwrap();
+        let tls = server_config(&authority.server(), Some(&authority));
+        let agent = ScriptedAgent::start_tls(Card::v1().skill("sing"), tls).await;
+        agent.on_stream(|_| Reply::events([v1::completed("t", "c", "la")]));
+        let tls = "certificate: server.crt, key: server.key";
+        let config = format!(
+            "listeners: [{{ address: 127.0.0.1:{main}, tls: {{ {tls} }} }}]\nhealth: {{ address: 127.0.0.1:{health} }}\n\
+             admin:\n  address: 127.0.0.1:{admin}\n  tls: {{ {tls}, client_auth: {{ mode: optional, ca: ca.pem }} }}\n\
+             agents:\n  bard:\n    card: {}\n    tls: {{ ca: ca.pem, certificate: ann.crt, key: ann.key }}\n",
+            agent.card_url()
+        );
+        std::fs::write(folder.path().join("gateway.yaml"), config).unwrap();
+        let file = folder.path().join("gateway.yaml");
+        let running = RunningCommand::start(&["serve", "--config", file.to_str().unwrap()]);
+        let ready = McpClient::new(&format!("http://127.0.0.1:{health}/readyz"));
+        in_time("the start", async {
+            while !matches!(ready.try_send("GET", &[], Vec::new()).await, Ok(answer) if answer.status == 200)
+            {
+            }
+        })
+        .await;
+        Self { folder, agent, main, admin, _running: running }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Runs a command with the options of both lists.
+    async fn run(&self, arguments: &[&str], more: &[&str]) -> (Option<i32>, String) {
+        command(&[arguments, more].concat()).await
+    }
+}
+
 /// `call`, `health` and `check --diff` reach listeners with certificates of a private authority.
 #[tokio::test]
 async fn commands_trust_private_authority() {
-    let authority = Authority::new("operators");
-    let folder = tempfile::tempdir().unwrap();
-    let (main, admin, health) = (free_port(), free_port(), free_port());
-    authority.server().write(folder.path(), "server");
-    let (certificate, key) = authority.client("ann").write(folder.path(), "ann");
-    let ca = folder.path().join("ca.pem");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let agent = ScriptedAgent::start_tls(
-        Card::v1().skill("sing"),
-        server_config(&authority.server(), Some(&authority)),
-    )
-    .await;
-    agent.on_stream(|_| Reply::events([v1::completed("t", "c", "la")]));
-    let tls = "certificate: server.crt, key: server.key";
-    let config = format!(
-        "listeners: [{{ address: 127.0.0.1:{main}, tls: {{ {tls} }} }}]\nhealth: {{ address: 127.0.0.1:{health} }}\n\
-         admin:\n  address: 127.0.0.1:{admin}\n  tls: {{ {tls}, client_auth: {{ mode: optional, ca: ca.pem }} }}\n\
-         agents:\n  bard:\n    card: {}\n    tls: {{ ca: ca.pem, certificate: ann.crt, key: ann.key }}\n",
-        agent.card_url()
-    );
-    let file = folder.path().join("gateway.yaml");
-    std::fs::write(&file, config).unwrap();
-    let file = file.to_str().unwrap();
-    let _running = RunningCommand::start(&["serve", "--config", file]);
-    let ready = McpClient::new(&format!("http://127.0.0.1:{health}/readyz"));
-    in_time("the start", async {
-        while !matches!(ready.try_send("GET", &[], Vec::new()).await, Ok(answer) if answer.status == 200) {}
-    })
-    .await;
-    let trust = ["--ca", ca.to_str().unwrap()];
-    let identity = ["--certificate", certificate.to_str().unwrap(), "--key", key.to_str().unwrap()];
-    let probe = format!("https://localhost:{admin}/readyz");
+    let gateway = PrivateGateway::start().await;
+    let (ca, file) = (gateway.path("ca.pem"), gateway.path("gateway.yaml"));
+    let (certificate, key) = (gateway.path("ann.crt"), gateway.path("ann.key"));
+    let trust = ["--ca", ca.as_str()];
+    let both = [&trust[..], &["--certificate", &certificate, "--key", &key]].concat();
+    let probe = format!("https://localhost:{}/readyz", gateway.admin);
     let asked = ["health", "--url", &probe];
-    let (code, told) = command(&asked).await;
+    let (code, told) = gateway.run(&asked, &[]).await;
     assert!(code == Some(1) && told.contains("certificate"), "{told}");
-    let (code, told) = command(&[&asked[..], &trust].concat()).await;
+    let (code, told) = gateway.run(&asked, &trust).await;
     assert_eq!(code, Some(0), "{told}");
-    let page = format!("https://localhost:{admin}");
-    let asked = ["check", "--config", file, "--diff", &page];
-    let (code, told) = command(&[&asked[..], &trust].concat()).await;
+    let page = format!("https://localhost:{}", gateway.admin);
+    let asked = ["check", "--config", &file, "--diff", &page];
+    let (code, told) = gateway.run(&asked, &trust).await;
     assert_eq!(code, Some(1), "{told}");
-    let (code, told) = command(&[&asked[..], &trust, &identity].concat()).await;
+    let (code, told) = gateway.run(&asked, &both).await;
     assert!(code == Some(0) && told.contains("0 differences"), "{told}");
-    let mcp = format!("https://localhost:{main}/mcp");
+    let mcp = format!("https://localhost:{}/mcp", gateway.main);
     let called = ["call", "sing", "--text", "x", "--url", &mcp];
-    let (code, told) = command(&called).await;
+    let (code, told) = gateway.run(&called, &[]).await;
     assert!(code == Some(1) && told.contains("certificate"), "{told}");
-    let (code, told) = command(&[&called[..], &trust].concat()).await;
+    let (code, told) = gateway.run(&called, &trust).await;
     assert_eq!((code, told.lines().next()), (Some(0), Some("la")), "{told}");
-    let url = agent.url();
-    let called = ["call", "sing", "--text", "x", "--agent-url", &url];
-    let (code, told) = command(&[&called[..], &trust, &identity].concat()).await;
+    let url = gateway.agent.url();
+    let (code, told) = gateway.run(&["call", "sing", "--text", "x", "--agent-url", &url], &both).await;
     assert_eq!((code, told.lines().next()), (Some(0), Some("la")), "{told}");
-    // An option without its use, and a file without certificates, are named.
-    let (code, told) = command(&[&["call", "sing", "--config", file][..], &trust].concat()).await;
-    assert!(code == Some(2) && told.contains("--ca and --certificate need --url"), "{told}");
-    let (code, told) = command(&[&["check", "--config", file][..], &trust].concat()).await;
-    assert!(code == Some(1) && told.contains("need --diff"), "{told}");
-    let (code, told) = command(&["health", "--url", &probe, "--ca", key.to_str().unwrap()]).await;
-    assert!(code == Some(1) && told.contains("ca"), "{told}");
-    let (code, told) = command(&["health", "--url", &probe, "--ca", "missing.pem"]).await;
-    assert!(code == Some(1) && told.contains("--ca: ") && told.contains("missing.pem"), "{told}");
+}
+
+/// An option without its use, and a file without certificates, are named.
+#[tokio::test]
+async fn wrong_options_of_trust_are_named() {
+    let gateway = PrivateGateway::start().await;
+    let (ca, file, key) = (gateway.path("ca.pem"), gateway.path("gateway.yaml"), gateway.path("ann.key"));
+    let probe = format!("https://localhost:{}/readyz", gateway.admin);
+    for (arguments, expected, words) in [
+        (vec!["call", "sing", "--config", &file, "--ca", &ca], 2, vec!["--ca and --certificate need --url"]),
+        (vec!["check", "--config", &file, "--ca", &ca], 1, vec!["need --diff"]),
+        (vec!["health", "--url", &probe, "--ca", &key], 1, vec!["ca"]),
+        (vec!["health", "--url", &probe, "--ca", "missing.pem"], 1, vec!["--ca: ", "missing.pem"]),
+    ] {
+        let (code, told) = gateway.run(&arguments, &[]).await;
+        assert!(
+            code == Some(expected) && words.iter().all(|word| told.contains(word)),
+            "{arguments:?}: {told}"
+        );
+    }
 }
 
 /// Returns the messages of a call of the page.
