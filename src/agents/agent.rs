@@ -52,9 +52,16 @@ pub struct Agent {
     /// The endpoints of the configuration.
     configured: Arc<Endpoints>,
     /// The endpoints of cards that are in use, by their addresses.
-    endpoints: Mutex<Vec<(Vec<Uri>, Weak<Endpoints>)>>,
+    endpoints: Mutex<Vec<KnownEndpoints>>,
     /// Its metrics.
     pub(crate) metrics: Arc<AgentMetrics>,
+}
+
+/// Endpoints that were made for a card, as long as a card uses them.
+struct KnownEndpoints {
+    addresses: Vec<Uri>,
+    is_grpc: bool,
+    endpoints: Weak<Endpoints>,
 }
 
 impl Agent {
@@ -266,20 +273,27 @@ impl Agent {
     }
 
     /// Returns the endpoints at these addresses, with their state; `first` is the number of the
-    /// first one.
-    pub(super) fn endpoints_at(&self, places: &[AgentAddress], first: usize) -> Arc<Endpoints> {
+    /// first one. A server of HTTP/1.1 does not answer gRPC at the same address, nor the reverse, so
+    /// that each of the two has a state of its own.
+    pub(super) fn endpoints_at(
+        &self,
+        places: &[AgentAddress],
+        binding: Binding,
+        first: usize,
+    ) -> Arc<Endpoints> {
         if !self.settings.endpoints.is_empty() {
             return self.configured.clone();
         }
         let addresses: Vec<Uri> = places.iter().map(|place| place.uri.clone()).collect();
         let mut all = lock(&self.endpoints);
-        all.retain(|(_, endpoints)| endpoints.strong_count() > 0);
-        let found = all.iter().find(|(known, _)| *known == addresses);
-        if let Some(found) = found.and_then(|(_, endpoints)| endpoints.upgrade()) {
+        all.retain(|known| known.endpoints.strong_count() > 0);
+        let is_grpc = binding == Binding::Grpc;
+        let found = all.iter().find(|known| known.is_grpc == is_grpc && known.addresses == addresses);
+        if let Some(found) = found.and_then(|known| known.endpoints.upgrade()) {
             return found;
         }
         let endpoints = Arc::new(Endpoints::new(&self.settings, first, &self.metrics));
-        all.push((addresses, Arc::downgrade(&endpoints)));
+        all.push(KnownEndpoints { addresses, is_grpc, endpoints: Arc::downgrade(&endpoints) });
         endpoints
     }
 
@@ -293,6 +307,7 @@ impl Agent {
         let places = self.places(&interface.url, from)?;
         let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, interface.binding, from)?));
         let headers = Arc::new(self.headers(&interface));
+        let binding = interface.binding;
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
         let card = card.clone();
@@ -308,7 +323,7 @@ impl Agent {
             streaming,
             output_modes,
             metrics,
-            endpoints: self.endpoints_at(&places, number),
+            endpoints: self.endpoints_at(&places, binding, number),
             other: None,
             standbys: Arc::default(),
             is_standby: false,

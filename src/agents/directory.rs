@@ -502,7 +502,7 @@ impl AgentUpkeep {
     /// begins after as many. The error of the first one is returned.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardFetchError> {
         let places = agent.places(url, from)?;
-        let endpoints = agent.endpoints_at(&places, 0);
+        let endpoints = agent.endpoints_at(&places, Binding::JsonRpc, 0);
         let standing = endpoints.standing();
         let mut order: Vec<usize> = endpoints.numbers(MOST_PROBED).collect();
         order.sort_by_key(|at| standing.get(*at).is_none_or(|standing| standing.rests.is_some()));

@@ -21,12 +21,13 @@ use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Re
 use super::log::dropped_lines;
 pub(crate) use super::process::ConfigMetrics;
 use super::process::EdgeMetrics;
+pub(crate) use super::process::EndpointMetrics;
 use super::process::LoadBalancerMetrics;
 use super::process::ProcessMetrics;
+pub(crate) use super::process::QueueMetrics;
 pub(crate) use super::process::ResponseMetrics;
 pub(crate) use super::process::SpanMetrics;
 use super::process::forget_series;
-pub(crate) use super::process::{EndpointMetrics, QueueMetrics};
 use crate::sync::lock;
 
 /// The agent label of requests that no agent serves, such as `initialize`.

@@ -5,7 +5,6 @@
 
 mod edge;
 mod questions;
-mod reload;
 mod subscriptions;
 mod waiting;
 
