@@ -28,10 +28,18 @@ BOTH = {
     "parts of the wrong type, REST": "the params are wrong, the request is not",
     "card": "clients of 0.3 and 0.1 find an interface too",
     "card, with a version": "clients of 0.3 and 0.1 find an interface too",
+    **dict.fromkeys(
+        ["card, extended", "card, extended, REST", "card, extended, gRPC"], "over gRPC an agent is named by its tenant"
+    ),
+    **dict.fromkeys(
+        [f"version {version}, gRPC" for version in ("0.3", "2.0", "99.0", "none")],
+        "a method of 1.0 in another version is refused as over JSON-RPC; this SDK reads no version over gRPC",
+    ),
     "an unknown path": "404 as everywhere at the gateway, with a body of JSON",
 }
 SEALED = {
     "a second turn in another context": "what is not the caller's reads like what is not there",
+    "a second turn in another context, gRPC": "what is not the caller's reads like what is not there",
     "card, extended": "it asks for the proof that the gateway wants",
     "card, extended, REST": "it asks for the proof that the gateway wants",
 }

@@ -13,6 +13,8 @@ from google.rpc import error_details_pb2, status_pb2
 METHOD = "gRPC"
 SERVICE = a2a_pb2.DESCRIPTOR.services_by_name["A2AService"]
 REQUESTS = {method.name: method.input_type for method in SERVICE.methods}
+# Reasons that say no more than the status, as those of JSON-RPC's own codes.
+OF_STATUS = {"PARSE_ERROR", "INVALID_REQUEST", "METHOD_NOT_FOUND", "INVALID_PARAMS", "INTERNAL_ERROR"}
 STREAMS = {"SendStreamingMessage", "SubscribeToTask"}
 LIMIT = 60  # seconds for one call
 
@@ -58,5 +60,5 @@ def reasons(trailers):
         if name == "grpc-status-details-bin":
             for detail in status_pb2.Status.FromString(value).details:
                 info = error_details_pb2.ErrorInfo()
-                if detail.Unpack(info):
+                if detail.Unpack(info) and info.reason not in OF_STATUS:
                     yield info.reason
