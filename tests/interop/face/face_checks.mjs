@@ -224,7 +224,7 @@ function checks({ a, b, mode, url, agent }) {
           // A server that has the route without anything behind it fails, which has no reason by HTTP+JSON.
           const fails = facts.push_list_fails ? [-32603, NaN] : [];
           await refused(a.listPush(task), [...UNSUPPORTED, ...fails]);
-          return refused(a.deletePush(task, 'first'), UNSUPPORTED);
+          return refused(a.deletePush(task, 'first'), [...UNSUPPORTED, ...fails]);
         }
         const config = { task, id: 'first', url: 'http://127.0.0.1:9/', token: 't' };
         await a.setPush(config);

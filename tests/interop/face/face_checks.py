@@ -228,7 +228,7 @@ class Checks:
                 # A server that has the route without anything behind it fails, which has no reason by HTTP+JSON.
                 fails = {-32603, None} if "push_list_fails" in self.facts else set()
                 await self.refused(self.a.list_push(task["id"]), UNSUPPORTED | fails)
-                await self.refused(self.a.delete_push(task["id"], "first"), UNSUPPORTED)
+                await self.refused(self.a.delete_push(task["id"], "first"), UNSUPPORTED | fails)
                 return
             await self.a.set_push(config)
             listed = await self.a.list_push(task["id"])
