@@ -654,7 +654,7 @@ mod tests {
             for bytes in [broken, bytes] {
                 let operation = pair.operation(*dialect);
                 if let Ok(json) = to_json(operation, *dialect, pair.side(), &bytes) {
-                    // What was written is JSON, and a message again.
+                    // The result is JSON of the message, which is read again.
                     to_protobuf(operation, *dialect, pair.side(), &json).unwrap();
                 }
             }

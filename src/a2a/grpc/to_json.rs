@@ -105,10 +105,10 @@ struct JsonWriter<'a> {
     depth: usize,
 }
 
-/// The values of a message by field, where no more than their places are held.
+/// The values of a message by field. Only their offsets in the message are held.
 struct FieldIndex<'a> {
     message: &'a [u8],
-    /// Number and place of each field, in the order of the numbers.
+    /// Number and offset of each field, in the order of the numbers.
     places: Vec<(u32, u32)>,
     /// The number of the last field of a `oneof`.
     chosen: Option<u32>,
@@ -160,7 +160,7 @@ impl JsonWriter<'_> {
         })
     }
 
-    /// Counts one level, whose content `write` writes.
+    /// Counts one level of nesting while `write` writes its content.
     fn nested(
         &mut self,
         write: impl FnOnce(&mut Self) -> Result<(), ProtobufError>,
