@@ -25,13 +25,15 @@ static OTHER: LazyLock<Arc<AgentCard>> = LazyLock::new(|| {
 fn card(bytes: &[u8]) {
     let Ok(card) = AgentCard::parse(bytes) else { return };
     let dialects = [None, Some(Dialect::V0_1), Some(Dialect::V0_3), Some(Dialect::V1)];
-    let bindings = [None, Some(Binding::JsonRpc), Some(Binding::HttpJson)];
+    let bindings = [None, Some(Binding::JsonRpc), Some(Binding::HttpJson), Some(Binding::Grpc)];
     for (dialect, binding) in dialects.into_iter().flat_map(|dialect| bindings.map(|binding| (dialect, binding))) {
         if let Ok(interface) = card.interface(InterfacePin { dialect, binding }) {
             assert!(dialect.is_none_or(|pin| pin == interface.dialect), "the operator was not heeded");
             assert!(binding.is_none_or(|pin| pin == interface.binding), "the operator was not heeded");
             let scheme = interface.url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-            assert!(matches!(scheme.as_deref(), Some("http" | "https")), "{}", interface.url);
+            // A target of gRPC may lack a scheme: that of the card's own URL counts then.
+            let is_target = interface.binding == Binding::Grpc && interface.url.starts_with("//");
+            assert!(is_target || matches!(scheme.as_deref(), Some("http" | "https")), "{}", interface.url);
         }
     }
     assert!(card.skills.len() <= MAX_SKILLS);
