@@ -143,6 +143,8 @@ mod server;
 #[cfg(feature = "gateway")]
 mod sessions;
 #[cfg(feature = "gateway")]
+mod shared_state;
+#[cfg(feature = "gateway")]
 mod stdio;
 #[cfg(feature = "gateway")]
 mod sync;

@@ -2,7 +2,7 @@
 //!
 //! A handle is bound to its caller. A task that the map has forgotten is fetched from the agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,10 @@ use crate::mcp::Method;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus, iso8601};
 use crate::mcp::tools::ResourceLinks;
 use crate::seal::{Sealer, TaskKey, TaskRef};
-use crate::tasks::{ClientOverride, EntryKey, TaskEntry, TaskJournal, TaskPhase, Tasks, Timestamp};
+use crate::shared_state::SharedState;
+use crate::tasks::{
+    ClientOverride, EntryKey, TaskEntry, TaskJournal, TaskPhase, Tasks, Timestamp, row_key,
+};
 
 /// Longest wait for an agent that is asked for the state of a task while a client waits.
 const STATE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,6 +122,8 @@ pub(crate) struct TaskLookup {
     pub(crate) tasks: Tasks,
     pub(crate) followers: Arc<TaskFollower>,
     pub(crate) journal: Arc<TaskJournal>,
+    /// Knows the tasks of other replicas.
+    pub(crate) shared: Option<Arc<SharedState>>,
     pub(crate) sealer: Sealer,
     pub(crate) settings: TaskSettings,
 }
@@ -144,6 +149,10 @@ impl TaskLookup {
     ) -> Result<(Arc<TaskEntry>, Arc<ResolvedAgent>), NotFound> {
         let known = self.resolved_agent(client, agent).map_err(NotFound::Trouble)?;
         let name: Arc<str> = agent.settings.name.as_str().into();
+        if let Some(shared) = &self.shared {
+            // Boxed: a rare case must not make every request larger.
+            Box::pin(self.learn_task(shared, &name, named)).await;
+        }
         let now = Timestamp::now();
         let (key, task) = match named {
             TaskKey::Local(number) => {
@@ -175,6 +184,47 @@ impl TaskLookup {
             entry.update(|work| work.skill = skill());
         }
         Ok((entry, known))
+    }
+
+    /// Learns a task that another replica knows, unless it is known here.
+    async fn learn_task(&self, shared: &SharedState, agent: &str, named: &TaskKey) {
+        let (key, row_key) = match named {
+            TaskKey::Local(number) => (EntryKey::Local(*number), row_key(agent, None, *number)),
+            TaskKey::Task(id, _) => (
+                EntryKey::Task { agent: agent.into(), id: id.clone() },
+                row_key(agent, Some(id.as_str()), Default::default()),
+            ),
+        };
+        let known = self.tasks.get_untouched(&key, Instant::now());
+        // The replica with the call learns the name of a task that has none.
+        let is_known =
+            |entry: Arc<TaskEntry>| entry.is_named() || entry.visible_state(|inside| inside.is_followed());
+        if known.is_some_and(is_known) {
+            return;
+        }
+        if let Some(row) = shared.task_row(&row_key).await {
+            let learned =
+                self.journal.learn(&self.tasks, &row, self.settings.artifact_bytes, Timestamp::now());
+            tracing::debug!(agent, is_learned = learned.is_some(), "task of another replica");
+        }
+    }
+
+    /// Learns the tasks of a caller that other replicas know, so that lists have them.
+    pub(crate) async fn learn_tasks_of_caller(&self, client: &ClientContext<'_>) {
+        let Some(shared) = &self.shared else { return };
+        if client.caller.is_anonymous() {
+            return;
+        }
+        let (name, now) = (client.caller.name(), Timestamp::now());
+        let owned = self.tasks.owned_by(name, now.instant);
+        let known: HashSet<_> = owned.iter().map(|entry| SharedState::task_hash(&entry.row_key())).collect();
+        // Boxed: a rare case must not make every request larger.
+        for row in Box::pin(shared.rows_of_owner(name, |hash| known.contains(hash))).await {
+            if let Some(entry) = self.journal.learn(&self.tasks, &row, self.settings.artifact_bytes, now) {
+                // The row may be of a replica that does not know this caller.
+                entry.own(name);
+            }
+        }
     }
 
     /// Returns the skill of the tool that started a task, if it is known.

@@ -36,6 +36,7 @@ mod resolve;
 mod section;
 pub mod settings;
 mod sources;
+mod state;
 mod yaml;
 
 use std::cell::RefCell;
@@ -105,6 +106,7 @@ pub(crate) use sources::{
     AgentEdit, AgentsDraft, FoundAgent, LoadedSettings, agents_at, agents_in, agents_of_cards, found_agent,
 };
 pub use sources::{AgentSource, Source, SourcePlace};
+pub use state::{State, StateTopology};
 
 /// Largest configuration file, in bytes.
 const FILE: usize = 1 << 20;

@@ -29,6 +29,7 @@ use super::reference::{Secret, Template};
 use super::resolve::{Problem, ResolveContext};
 use super::section::{KeysOf, section};
 use super::sources::{Source, SourceKeys, sources};
+use super::state::{State, StateKeys};
 use super::yaml::{Location, OneOrMany, Spanned};
 use super::{ListenerRule, manifest};
 
@@ -107,6 +108,8 @@ section! {
         push: KeysOf<Push> => Push,
         /// Worker threads per service, and as many for TLS handshakes; 0 is one per core.
         threads: u64 => usize = 0 in 0..=1024,
+        /// State that several replicas share. Without this key each replica works alone.
+        state: StateKeys => Option<State>,
         /// The log.
         log: KeysOf<Log> => Log,
         /// Export of traces over OTLP. Without this key there is none.
@@ -178,6 +181,8 @@ pub struct Settings {
     pub push: Push,
     /// Worker threads per service; 0: one per core.
     pub threads: usize,
+    /// State that several replicas share; `None`: each works alone.
+    pub state: Option<State>,
     /// The log.
     pub log: Log,
     /// Export of traces; `None`: there is none.
@@ -226,6 +231,7 @@ impl Settings {
             background: Background::default(),
             push: Push::default(),
             threads: 0,
+            state: None,
             log: Log::default(),
             tracing: None,
             shutdown: Shutdown::default(),
@@ -251,6 +257,7 @@ impl ConfigKeys {
         let admin = self.resolve_admin(&listeners, context);
         let health = self.resolve_health(&listeners, admin.as_ref(), context);
         let has_agents_file = admin.as_ref().is_some_and(|admin| admin.agents_file.is_some());
+        let has_seal_key = self.seal_key.place().is_some();
         let seal_keys = seal_keys(std::mem::take(&mut self.seal_key), context);
         let signature = self.card_signature(context);
         let cards = self.cards(context);
@@ -296,6 +303,7 @@ impl ConfigKeys {
             background: self.background(context),
             push,
             threads: self.threads(context),
+            state: self.resolve_state(has_seal_key, context),
             log: self.log(context),
             tracing: self.tracing(context),
             shutdown: self.shutdown(context),
@@ -402,6 +410,16 @@ impl ConfigKeys {
         }
         resolved.extend(manifest::agents(manifests, names, defaults, context));
         resolved
+    }
+
+    /// Returns the engine for shared state. What one replica seals the others must open.
+    fn resolve_state(&mut self, has_seal_key: bool, context: &mut ResolveContext<'_>) -> Option<State> {
+        let place = self.state.place().cloned();
+        let state = self.state(context);
+        if let Some(place) = place.filter(|_| !has_seal_key) {
+            context.problem(&place, "needs seal_key, the same at all replicas");
+        }
+        state
     }
 
     /// Checks the conditions for agents to reach the gateway, if they are asked for push

@@ -8,10 +8,12 @@ use std::time::Duration;
 use tracing::debug;
 
 use super::task_follower::{DetachedCall, SendCompletion, TaskFollower, awaiting};
+use crate::a2a::translate::{event_json, read_event};
 use crate::a2a::{StreamResponse, fingerprint};
 use crate::agents::{AgentOperation, Bearing, DetachableCall, DriveEvent, ResolvedAgent};
 use crate::fault::AgentFailure;
-use crate::tasks::{CancelGuard, EntryKey, FollowGuard, TaskEntry, TaskPhase, Timestamp};
+use crate::shared_state::{ClaimProgress, LeaseGrant, SharedClaim, SharedState, TaskLease, TaskNews};
+use crate::tasks::{AnswerClaim, CancelGuard, EntryKey, FollowGuard, TaskEntry, TaskPhase, Timestamp};
 
 /// Longest wait for the name of a task that is to be cancelled.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
@@ -19,6 +21,12 @@ const NAMED_WITHIN: Duration = Duration::from_secs(30);
 const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(100);
 /// Interval at which a follower checks if its task is still needed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// Reason for which an answer is not sent again.
+const PERHAPS_SENT: &str =
+    "the replica that was sending this answer has ended, and the agent does not tell if it arrived; it was perhaps sent";
+/// Result of an answer to a question that got another one.
+const ANSWERED_ELSEWHERE: AgentFailure =
+    AgentFailure::Internal("the question was answered at another replica, in another way; nothing was sent");
 
 /// The events of one agent call, on their way into an entry.
 pub(super) struct EventIngest<'a> {
@@ -26,6 +34,40 @@ pub(super) struct EventIngest<'a> {
     pub(super) followers: &'a TaskFollower,
     /// Notifies the sender of the message, if there is one.
     pub(super) said: Option<SendCompletion>,
+    /// The lease of the task, if it is shared with other replicas and this one follows it.
+    lease: Option<Arc<TaskLease>>,
+}
+
+/// A task with the right to follow it in this process.
+pub(super) struct FollowedEntry<'a> {
+    pub(super) entry: &'a Arc<TaskEntry>,
+    pub(super) following: FollowGuard,
+}
+
+/// The claim of an answer among replicas.
+pub(super) struct SharedAnswer {
+    shared: Arc<SharedState>,
+    row_key: Vec<u8>,
+    turn: [u8; 16],
+    digest: [u8; 16],
+}
+
+impl SharedAnswer {
+    /// Records the end of sending the answer. If its delivery is unknown, the claim stays for a while.
+    pub(super) fn settle(self, result: &Result<(), AgentFailure>) {
+        if matches!(result, Err(AgentFailure::Timeout(_) | AgentFailure::ConnectionLost(_))) {
+            return;
+        }
+        let is_sent = result.is_ok();
+        let settled = async move {
+            let Self { shared, row_key, turn, digest } = self;
+            shared.settle_answer(&row_key, turn, digest, is_sent).await;
+        };
+        // Outside of a runtime the process ends.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            drop(runtime.spawn(settled));
+        }
+    }
 }
 
 /// An exchange with an agent about a task, with the agent's address and credentials.
@@ -34,7 +76,15 @@ pub(super) struct TaskExchange {
     pub(super) known: Arc<ResolvedAgent>,
 }
 
-impl EventIngest<'_> {
+impl<'a> EventIngest<'a> {
+    pub(super) fn new(
+        entry: &'a Arc<TaskEntry>,
+        followers: &'a TaskFollower,
+        said: Option<SendCompletion>,
+    ) -> Self {
+        Self { entry, followers, said, lease: None }
+    }
+
     /// Applies all events, to the end.
     pub(super) async fn listen(&mut self, mut drive: DetachableCall) -> Result<(), AgentFailure> {
         self.listen_on(&mut drive).await
@@ -45,9 +95,24 @@ impl EventIngest<'_> {
             match drive.next().await {
                 DriveEvent::Over(result) => return result,
                 DriveEvent::Delayed(delay) => self.entry.set_delay(delay),
-                DriveEvent::Said(event) => self.apply(event, drive.bearing())?,
+                DriveEvent::Said(event) => self.apply_shared(event, drive.bearing()).await?,
             }
         }
+    }
+
+    /// Applies an event, and passes it to other replicas if this one holds the lease of the task.
+    async fn apply_shared(&mut self, event: StreamResponse, bearing: Bearing) -> Result<(), AgentFailure> {
+        let Some(lease) = self.lease.clone() else { return self.apply(event, bearing) };
+        let shared = event_json(event.clone());
+        self.apply(event, bearing)?;
+        if let Some(event) = shared {
+            let at = lease.push(&event).await;
+            self.entry.set_position(at);
+            if lease.needs_row(at) {
+                self.followers.record_outcome(self.entry);
+            }
+        }
+        Ok(())
     }
 
     /// Applies a `GetTask` response. While the task has a follower, only a final state counts, and
@@ -94,6 +159,11 @@ impl EventIngest<'_> {
         Ok(())
     }
 
+    /// Returns true if another replica follows the task now.
+    fn has_lost_lease(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_lost()) && self.said.is_none()
+    }
+
     /// Notifies the sender of the result of its message. A question is open again if its answer was
     /// certainly not received.
     pub(super) fn notify_watchers(&mut self, result: Result<(), AgentFailure>) {
@@ -116,15 +186,16 @@ impl EventIngest<'_> {
 impl TaskFollower {
     /// Follows a task until its last event, or until no watcher needs it any more. When the token
     /// of the caller is refused, that of the newest watcher is tried.
-    pub(super) async fn follow(
+    async fn follow(
         &self,
-        entry: &Arc<TaskEntry>,
+        task: FollowedEntry<'_>,
         exchange: TaskExchange,
-        following: FollowGuard,
         said: Option<SendCompletion>,
+        lease: Option<Arc<TaskLease>>,
     ) {
+        let FollowedEntry { entry, following } = task;
         let TaskExchange { mut drive, mut known } = exchange;
-        let mut listener = EventIngest { entry, followers: self, said };
+        let mut listener = EventIngest { lease, ..EventIngest::new(entry, self, said) };
         let ended = loop {
             let ended = self.run_until_idle(&mut listener, &mut drive, &known).await;
             match self.succeed(&listener, ended.as_ref()) {
@@ -132,6 +203,11 @@ impl TaskFollower {
                 None => break ended,
             }
         };
+        if listener.has_lost_lease() {
+            // Before anything else: another replica reads the stream now.
+            drop((drive, listener));
+            return Box::pin(self.follow_another_replica(FollowedEntry { entry, following }, known)).await;
+        }
         match ended {
             // The message failed, not the task.
             Some(Err(trouble)) if listener.said.is_some() => {
@@ -203,8 +279,11 @@ impl TaskFollower {
         loop {
             // Besides the stream, which continues while the agent is slow to respond.
             self.cancel_if_requested(entry, known);
+            self.lease_named(listener).await;
+            let lease = listener.lease.clone().filter(|_| listener.said.is_none());
             tokio::select! {
                 result = listener.listen_on(drive) => return Some(result),
+                () = lost(lease) => return None,
                 is_pushed = &mut announcing, if !is_announced => {
                     is_announced = true;
                     if is_pushed {
@@ -232,6 +311,168 @@ impl TaskFollower {
         }
     }
 
+    /// Follows a task, unless another replica does.
+    pub(super) async fn follow_among_replicas(
+        &self,
+        task: FollowedEntry<'_>,
+        exchange: TaskExchange,
+        said: Option<SendCompletion>,
+    ) {
+        if self.shared.is_none() {
+            return self.follow(task, exchange, said, None).await;
+        }
+        let entry = task.entry;
+        let said = match said {
+            None => None,
+            Some(said) => match self.claim_among_replicas(entry, &exchange.known, said).await {
+                Some(said) => Some(said),
+                None => {
+                    let FollowedEntry { entry, following } = task;
+                    let TaskExchange { drive, known } = exchange;
+                    drop(drive);
+                    entry.end(Ok(()), Timestamp::now());
+                    drop(following);
+                    return self.ensure_followed(entry, &known);
+                }
+            },
+        };
+        // The answer to a message comes by the exchange that sends it.
+        match self.lease(entry, said.is_some()).await {
+            LeaseGrant::Granted(lease) => self.follow(task, exchange, said, Some(lease.into())).await,
+            LeaseGrant::Unknown => self.follow(task, exchange, said, None).await,
+            LeaseGrant::Held => {
+                let TaskExchange { drive, known } = exchange;
+                drop(drive);
+                self.follow_another_replica(task, known).await;
+            }
+        }
+    }
+
+    /// Requests the lease of a task that the agent has named.
+    async fn lease(&self, entry: &Arc<TaskEntry>, takes_over: bool) -> LeaseGrant {
+        let Some(shared) = self.shared.as_ref().filter(|_| entry.is_named()) else { return LeaseGrant::Unknown };
+        let grant = shared.lease(&entry.row_key(), entry.position(), takes_over).await;
+        if let LeaseGrant::Granted(lease) = &grant {
+            entry.set_position(lease.last());
+            // What is known so far; the events begin after it.
+            self.record_outcome(entry);
+        }
+        grant
+    }
+
+    /// Requests the lease of a task that got its name a moment ago.
+    async fn lease_named(&self, listener: &mut EventIngest<'_>) {
+        let is_due = listener.lease.is_none() && self.shared.is_some() && listener.entry.is_named();
+        if is_due && let LeaseGrant::Granted(lease) = self.lease(listener.entry, true).await {
+            listener.lease = Some(lease.into());
+        }
+    }
+
+    /// Claims an answer among replicas. Returns the completion if this replica is to send it; else it
+    /// is completed.
+    pub(super) async fn claim_among_replicas(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        mut said: SendCompletion,
+    ) -> Option<SendCompletion> {
+        let (Some(shared), Some(turn)) = (&self.shared, said.turn) else { return Some(said) };
+        // A claim that is gone was released meanwhile: the message is sent as any other.
+        let Some(digest) = entry.answer_digest(turn) else { return Some(said) };
+        let row_key = entry.row_key();
+        let claim = match shared.claim_answer(&row_key, turn, digest).await {
+            SharedClaim::Taken { progress: ClaimProgress::Abandoned(abandoned), .. } => {
+                // The agent is asked first.
+                let ended = AgentFailure::Internal(PERHAPS_SENT);
+                entry.mark_answer_unconfirmed(turn, &ended);
+                let asked = self.refresh(entry, known).await;
+                let is_open = !entry.visible_state(|inside| inside.is_taken(turn));
+                if is_open && entry.claim_answer(turn, digest) == AnswerClaim::Ours {
+                    match shared.take_over_claim(&row_key, turn, digest, &abandoned).await {
+                        true => SharedClaim::Ours,
+                        false => SharedClaim::Taken { digest, progress: ClaimProgress::Sending },
+                    }
+                } else if asked.is_ok() {
+                    SharedClaim::Taken { digest, progress: ClaimProgress::Sent }
+                } else {
+                    said.complete(entry, Err(ended));
+                    return None;
+                }
+            }
+            claim => claim,
+        };
+        match claim {
+            SharedClaim::Ours => {
+                said.shared = Some(SharedAnswer { shared: shared.clone(), row_key, turn, digest });
+                Some(said)
+            }
+            SharedClaim::Unknown => Some(said),
+            SharedClaim::Taken { digest: other, progress } => {
+                debug!(agent = %entry.agent(), "question was answered at another replica");
+                // Not by `complete`, which would record the end of an answer of this replica.
+                said.tell(if other == digest { Ok(()) } else { Err(ANSWERED_ELSEWHERE) });
+                entry.replace_answer(turn, other, progress == ClaimProgress::Sent);
+                None
+            }
+        }
+    }
+
+    /// Applies the events of a task that another replica follows, until its last event, or until no
+    /// watcher needs them any more. When no replica follows it, this one does.
+    async fn follow_another_replica(&self, task: FollowedEntry<'_>, known: Arc<ResolvedAgent>) {
+        let Some(shared) = &self.shared else { return };
+        let FollowedEntry { entry, following } = task;
+        let mut events = shared.watch_events(&entry.row_key()).await;
+        let begun = std::time::Instant::now();
+        let mut changes = entry.changes();
+        loop {
+            let news = events.read(entry.position()).await;
+            let is_free = news.as_ref().is_none_or(|news| news.is_free);
+            if let Some(news) = news {
+                Self::apply_news(entry, news);
+            }
+            self.cancel_if_requested(entry, &known);
+            let is_old = begun.elapsed() >= self.lifetime();
+            let is_unneeded =
+                entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now()));
+            let Some(errand) = awaiting(entry).filter(|_| !is_unneeded) else {
+                return entry.end(Ok(()), Timestamp::now());
+            };
+            if is_free && shared.may_follow() {
+                let lease = match self.lease(entry, false).await {
+                    LeaseGrant::Granted(lease) => Some(Arc::new(lease)),
+                    LeaseGrant::Unknown => None,
+                    LeaseGrant::Held => continue,
+                };
+                debug!(agent = %entry.agent(), "follows task after another replica");
+                let exchange = TaskExchange { drive: self.start(&known, errand), known };
+                return Box::pin(self.follow(FollowedEntry { entry, following }, exchange, None, lease)).await;
+            }
+            tokio::select! {
+                () = events.changed() => {}
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Applies what another replica knows of a task.
+    fn apply_news(entry: &Arc<TaskEntry>, news: TaskNews) {
+        for (at, event) in news.events {
+            if at <= entry.position() {
+                continue;
+            }
+            match read_event(&event) {
+                Ok(event) => {
+                    if let Err(trouble) = entry.apply(event, Timestamp::now()) {
+                        debug!(agent = %entry.agent(), error = %trouble, "failed to apply event of another replica");
+                    }
+                    entry.set_position(at);
+                }
+                Err(error) => debug!(%error, "unreadable event of another replica"),
+            }
+        }
+    }
+
     /// Cancels the task if that was requested before the agent had named it.
     fn cancel_if_requested(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
         if entry.is_named() && entry.take_cancel_request() {
@@ -244,8 +485,12 @@ impl TaskFollower {
         let entry = stopping.entry().clone();
         let task = entry
             .visible_state(|inside| (!inside.is_finished()).then(|| inside.work.task_id.clone()).flatten());
-        if let Some(task) = task {
-            let mut cancelling = EventIngest { entry: &entry, followers: self, said: None };
+        let is_ours = match &self.shared {
+            Some(shared) if task.is_some() => shared.claim_cancel(&entry.row_key()).await,
+            _ => true,
+        };
+        if let Some(task) = task.filter(|_| is_ours) {
+            let mut cancelling = EventIngest::new(&entry, self, None);
             let answered = cancelling.listen(self.start(known, AgentOperation::Cancel(task))).await;
             // From here on a further cancel request starts a new attempt.
             drop(stopping);
@@ -262,6 +507,10 @@ impl TaskFollower {
             // An agent that continues to work may still be cancelling.
             self.ensure_followed(&entry, known);
         }
+        if !is_ours {
+            debug!(agent = %entry.agent(), "another replica cancels the task");
+            self.ensure_followed(&entry, known);
+        }
         entry.cancel_attempted();
     }
 
@@ -276,6 +525,14 @@ impl TaskFollower {
                 return;
             }
         }
+    }
+}
+
+/// Waits until a lease is lost; for ever without one.
+async fn lost(lease: Option<Arc<TaskLease>>) {
+    match lease {
+        Some(lease) => lease.lost().await,
+        None => std::future::pending().await,
     }
 }
 

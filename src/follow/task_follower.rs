@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use super::event_ingest::{EventIngest, TaskExchange, can_be_stopped};
+use super::event_ingest::{EventIngest, FollowedEntry, SharedAnswer, TaskExchange, can_be_stopped};
 use super::refresh::{PollScheduler, PushAddressFn, PushRegistrations, RefreshGuard};
 use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState};
 use crate::agents::{
@@ -32,6 +32,7 @@ use crate::agents::{
 use crate::bridge::output::AgentOutput;
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::AnswerRoom;
+use crate::shared_state::SharedState;
 use crate::sync::lock;
 use crate::tasks::{
     CancelGuard, EntryKey, EntryState, FollowGuard, TaskEntry, TaskJournal, TaskMapFull, TaskPhase, Tasks,
@@ -97,6 +98,8 @@ pub struct TaskFollower {
     settings: ArcSwap<FollowSettings>,
     client: HttpClient,
     pub(super) metrics: Arc<Metrics>,
+    /// Decides among replicas which of them reads a stream, answers and cancels.
+    pub(super) shared: Option<Arc<SharedState>>,
 }
 
 /// Settings that apply to work that begins from now on.
@@ -136,7 +139,14 @@ impl TaskFollower {
             settings: ArcSwap::from_pointee(FollowSettings { lifetime, call, room }),
             client,
             metrics,
+            shared: None,
         }
+    }
+
+    /// Shares the tasks with other replicas.
+    #[must_use]
+    pub(crate) fn shared_by(self, shared: Option<Arc<SharedState>>) -> Self {
+        Self { shared, ..self }
     }
 
     /// Replaces the settings of work that begins from now on, except for the number of streams.
@@ -291,7 +301,7 @@ impl TaskFollower {
         let drive = self
             .start(known, AgentOperation::Continue(FollowUpMessage { task, message, turn, worded, beside }));
         let (entry, known) = (entry.clone(), known.clone());
-        let said = SendCompletion { tell, turn: turn.map(Fingerprint::to_bytes) };
+        let said = SendCompletion { tell, turn: turn.map(Fingerprint::to_bytes), shared: None };
         let task = match following {
             Some(following) => BackgroundJob::Follow { entry, drive, known, following, said: Some(said) },
             None => BackgroundJob::Beside { entry, drive, known, said },
@@ -328,7 +338,7 @@ impl TaskFollower {
     ) -> Result<(), AgentFailure> {
         let Some(task) = entry.visible_state(|inside| inside.work.task_id.clone()) else { return Ok(()) };
         let drive = self.start(known, AgentOperation::Look(task));
-        let mut listener = EventIngest { entry, followers: self, said: None };
+        let mut listener = EventIngest::new(entry, self, None);
         let looked = tokio::time::timeout(LOOKED_WITHIN, listener.refresh(drive)).await;
         let looked = looked.unwrap_or(Err(AgentFailure::Timeout("no answer")));
         match &looked {
@@ -410,12 +420,15 @@ impl TaskFollower {
         let _counted = (!matches!(task, BackgroundJob::Look(..))).then(|| self.metrics.in_background());
         match task {
             BackgroundJob::Follow { entry, drive, known, following, said } => {
-                self.follow(&entry, TaskExchange { drive, known }, following, said).await;
+                let task = FollowedEntry { entry: &entry, following };
+                self.follow_among_replicas(task, TaskExchange { drive, known }, said).await;
             }
             BackgroundJob::Beside { entry, drive, known, said } => {
-                let mut listener = EventIngest { entry: &entry, followers: &self, said: Some(said) };
-                let result = listener.listen(drive).await;
-                listener.notify_watchers(result);
+                if let Some(said) = self.claim_among_replicas(&entry, &known, said).await {
+                    let mut listener = EventIngest::new(&entry, &self, Some(said));
+                    let result = listener.listen(drive).await;
+                    listener.notify_watchers(result);
+                }
                 // The follower waits past the question that is known, and would not see that it is
                 // still open.
                 if entry.visible_state(EntryState::has_unconfirmed_answer)
@@ -528,6 +541,8 @@ pub(super) struct SendCompletion {
     tell: oneshot::Sender<Result<(), AgentFailure>>,
     /// The question that the message answers.
     pub(super) turn: Option<[u8; 16]>,
+    /// The claim of the answer among replicas.
+    pub(super) shared: Option<SharedAnswer>,
 }
 
 impl SendCompletion {
@@ -544,7 +559,15 @@ impl SendCompletion {
             (Some(turn), Err(trouble)) => entry.release_answer(turn, trouble.clone()),
             (None, _) => {}
         }
+        if let Some(claim) = self.shared {
+            claim.settle(&result);
+        }
         // The sender may have left.
+        drop(self.tell.send(result));
+    }
+
+    /// Notifies the sender alone: another replica has the answer.
+    pub(super) fn tell(self, result: Result<(), AgentFailure>) {
         drop(self.tell.send(result));
     }
 }

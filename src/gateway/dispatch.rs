@@ -241,7 +241,7 @@ impl Dispatcher {
             Some(require) => self.admit(http, record, Route::AllAgents, require).await,
             None => {
                 let owner = quota_owner(&record.caller, None);
-                let admitted = self.discovery.limits.check_request_rate(&owner);
+                let admitted = self.discovery.limits.check_request_rate(&owner).await;
                 record.quota_owner = Some(owner);
                 let headers = &http.head().headers;
                 let along = self.discovery.directory.along(headers, || None, record.scope.clone());
@@ -327,7 +327,7 @@ impl Dispatcher {
         }
         self.authenticate(http, record, route, require).await?;
         let owner = quota_owner(&record.caller, http.client_network());
-        self.discovery.limits.check_request_rate(&owner)?;
+        self.discovery.limits.check_request_rate(&owner).await?;
         record.quota_owner = Some(owner);
         self.check_agent(http, record, route)
     }

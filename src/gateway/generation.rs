@@ -34,6 +34,7 @@ use crate::resources::{
 };
 use crate::seal::Sealer;
 use crate::sessions::{ClientLimitTable, Predecessor, SessionStore};
+use crate::shared_state::SharedState;
 use crate::tasks::{TaskJournal, TaskLimits, Tasks, Timestamp};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::recent::MetricsHistory;
@@ -51,6 +52,8 @@ pub(super) struct LastingParts {
     pub(super) exporter: Option<Arc<SpanExporter>>,
     /// Tasks, sessions and memory.
     pub(super) succession: Arc<Succession>,
+    /// State that replicas share, if that is configured.
+    pub(super) shared: Option<Arc<SharedState>>,
     pub(super) cancelled_calls: Arc<CancelledCalls>,
     pub(super) in_flight: InFlightCalls,
     pub(super) live: Arc<LiveCalls>,
@@ -81,6 +84,7 @@ impl LastingParts {
         metrics: Arc<Metrics>,
         http_client: HttpClient,
         base: &GenerationBase,
+        shared: Option<Arc<SharedState>>,
     ) -> Result<Self, GatewayError> {
         let sealer = sealer(settings)?;
         let tasks = Tasks::new(TaskLimits {
@@ -90,14 +94,15 @@ impl LastingParts {
             artifact_bytes: settings.tasks.keep_artifacts,
         });
         let journal = Arc::new(TaskJournal::new(settings.tasks.keep_artifacts));
-        let followers = Arc::new(TaskFollower::new(
+        let followers = TaskFollower::new(
             follow_limits(settings),
             tasks.clone(),
             journal.clone(),
             http_client.clone(),
             base.limits.answer_room(None),
             metrics.clone(),
-        ));
+        );
+        let followers = Arc::new(followers.shared_by(shared.clone()));
         let predecessor = Arc::new(Predecessor::none());
         let Sessions { ttl, max_cached } = settings.sessions;
         let sessions = SessionStore::new(
@@ -119,6 +124,10 @@ impl LastingParts {
             settings: SuccessionSettings::new(settings),
             unfollowed: Mutex::default(),
         };
+        let succession = Arc::new(succession);
+        if let Some(shared) = &shared {
+            succession.share(shared);
+        }
         let ActiveTracing { tracer, exporter } = ActiveTracing::new(settings, &metrics, &http_client)?;
         Ok(Self {
             no_agent: metrics.no_agent(),
@@ -127,7 +136,8 @@ impl LastingParts {
             sealer,
             tracer,
             exporter,
-            succession: Arc::new(succession),
+            succession,
+            shared,
             cancelled_calls: CancelledCalls::new(&followers, settings.calls.cancel_grace),
             in_flight: InFlightCalls::default(),
             live: Arc::new(LiveCalls::new(has_page(settings))),
@@ -237,6 +247,7 @@ impl<'a> SharedParts<'a> {
             tasks: tasks.clone(),
             followers: followers.clone(),
             journal: journal.clone(),
+            shared: self.lasting.shared.clone(),
             sealer: self.lasting.sealer.clone(),
             settings: TaskSettings {
                 artifact_bytes: settings.limits.artifacts,
@@ -496,6 +507,13 @@ impl Dispatcher {
             && used.prompts == settings.prompts;
         self.mcp_server.generation.lists + u64::from(!are_same)
     }
+}
+
+/// Creates the state that replicas share, if it is configured. Nothing is connected.
+pub(super) fn shared_state(settings: &Settings) -> Result<Option<Arc<SharedState>>, GatewayError> {
+    let Some(state) = &settings.state else { return Ok(None) };
+    let shared = SharedState::new(state, sealer(settings)?, settings.tasks.ttl);
+    shared.map(Some).map_err(GatewayError::State)
 }
 
 /// Returns the sealer with the key of the configuration, else of the data directory, else a random

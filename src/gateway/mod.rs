@@ -39,7 +39,7 @@ use crate::telemetry::trace::{RequestScope, new_request_id};
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
 
 use dispatch::{Dispatcher, RequestGuard, ResumedRequest};
-use generation::{GenerationBase, LastingParts};
+use generation::{GenerationBase, LastingParts, shared_state};
 use reload::GenerationLoops;
 use succession::Succession;
 
@@ -83,6 +83,9 @@ pub enum GatewayError {
     /// The key in the data directory is not usable.
     #[error("tasks.data_dir: {0}")]
     Key(#[from] crate::tasks::data_dir::KeyFileError),
+    /// The engine of shared state is not usable.
+    #[error("state: {0}")]
+    State(String),
     /// The content of the data directory is not usable.
     #[error("tasks.data_dir: {0}")]
     Store(#[from] StoreProblem),
@@ -133,11 +136,13 @@ impl Gateway {
     fn with(settings: &Settings, store: Option<Store>) -> Result<(Self, BackgroundService), GatewayError> {
         let metrics = Metrics::new()?;
         let http_client = http_client(settings);
+        let shared = shared_state(settings)?;
+        let limits = Limits::new(&settings.limits, &settings.agents, &metrics);
         let base = GenerationBase {
             directory: Arc::new(Directory::new(settings, http_client.clone(), &metrics)?),
-            limits: Arc::new(Limits::new(&settings.limits, &settings.agents, &metrics)),
+            limits: Arc::new(limits.shared_by(shared.clone())),
         };
-        let lasting = LastingParts::new(settings, metrics, http_client, &base)?;
+        let lasting = LastingParts::new(settings, metrics, http_client, &base, shared)?;
         let dispatcher = Dispatcher::of_generation(settings, &lasting, &base, None)?;
         lasting.renew(settings, &base);
         if let Some(store) = store {
@@ -251,6 +256,9 @@ impl Gateway {
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         let LastingParts { metrics, succession, .. } = &self.state.lasting;
         succession.count_tasks(metrics);
+        if let Some(shared) = &self.state.lasting.shared {
+            metrics.state.set(shared.is_available(), shared.failures(), shared.counts());
+        }
         metrics.holds(self.current().discovery.limits.bytes().used());
         metrics
     }
@@ -298,7 +306,12 @@ impl Gateway {
     /// answered.
     #[must_use]
     pub fn degraded(&self) -> Vec<&'static str> {
-        if self.succession().is_store_failing() { vec!["tasks.data_dir"] } else { Vec::new() }
+        let shared = self.state.lasting.shared.as_ref();
+        let failing = [
+            ("tasks.data_dir", self.succession().is_store_failing()),
+            ("state", shared.is_some_and(|shared| !shared.is_available())),
+        ];
+        failing.into_iter().filter(|(_, is_failing)| *is_failing).map(|(key, _)| key).collect()
     }
 
     /// Returns the number of running requests and followed calls, and of tasks that are still to be

@@ -637,6 +637,7 @@ const BOUND_KEYS: &[BoundKey] = bound_keys! {
     "shutdown": shutdown;
     "upgrade": upgrade;
     "seal_key": seal_keys;
+    "state": state;
     "tracing": tracing;
     "log.format": log.format;
     "limits.connections": limits.connections;
@@ -784,6 +785,7 @@ fn changed_sections(used: &Settings, new: &Settings) -> Vec<String> {
         background,
         push,
         threads,
+        state,
         log,
         tracing,
         shutdown,

@@ -25,9 +25,10 @@ use crate::follow::TaskFollower;
 use crate::http_edge::DrainState;
 use crate::memory::MemoryBank;
 use crate::sessions::{Predecessor, SessionStore};
+use crate::shared_state::SharedState;
 use crate::sync::lock;
 use crate::tasks::store::{RowFrame, Store, StoreProblem, StoreTable, SuccessorMessage};
-use crate::tasks::{RestorePolicy, TaskEntry, TaskJournal, Tasks, Timestamp};
+use crate::tasks::{RestorePolicy, SharedTaskRow, TaskEntry, TaskJournal, Tasks, Timestamp};
 use crate::telemetry::metrics::{Metrics, TaskCounts};
 
 /// Longest wait of a row for the store to be opened; then the predecessor is notified that it is
@@ -68,6 +69,34 @@ pub(super) struct Succession {
 }
 
 impl Succession {
+    /// Passes rows to other replicas, and learns theirs.
+    pub(super) fn share(self: &Arc<Self>, shared: &Arc<SharedState>) {
+        self.journal.share(shared.clone());
+        let succession = Arc::downgrade(self);
+        let learn = move |table: StoreTable, key: &[u8], value: Option<&[u8]>| {
+            succession.upgrade().and_then(|succession| succession.learn_shared(table, key, value))
+        };
+        shared.set_learner(Box::new(learn));
+    }
+
+    /// Applies a row of another replica. Returns the row of a task as it is here then.
+    fn learn_shared(&self, table: StoreTable, key: &[u8], value: Option<&[u8]>) -> Option<SharedTaskRow> {
+        let now = Timestamp::now();
+        match (table, value) {
+            (StoreTable::Tasks, Some(value)) => {
+                let entry = self.journal.learn(&self.tasks, value, self.settings.artifact_bytes, now)?;
+                return self.journal.shared_row(&entry).map(|(_, row)| row);
+            }
+            (StoreTable::Sessions, value) => self.sessions.learn(key, value),
+            (StoreTable::Memory, value) => {
+                let is_learned = |memory: &Arc<MemoryBank>| memory.learn_shared(key, value, now.unix_ms);
+                debug!(is_learned = self.memory.as_ref().is_some_and(is_learned), "memory of another replica");
+            }
+            (StoreTable::Tasks | StoreTable::Turns, _) => {}
+        }
+        None
+    }
+
     /// Returns true if writes to the store fail at present.
     pub(super) fn is_store_failing(&self) -> bool {
         self.journal.is_failing()

@@ -21,6 +21,7 @@ use crate::auth::Caller;
 use crate::config;
 use crate::fault::{Abort, Fault};
 use crate::quota::{AnswerRoom, BytePermit, ByteQuota, QuotaOwner};
+use crate::shared_state::SharedState;
 use crate::sync::lock;
 use crate::tasks::TaskEntry;
 use crate::telemetry::metrics::{Metrics, QueueMetrics};
@@ -85,6 +86,8 @@ pub(crate) struct Limits {
     /// Tasks of each caller; anonymous callers share one entry. Ended tasks are removed when they
     /// are counted.
     held: Arc<Mutex<CallerTasks>>,
+    /// Counts rates among all replicas.
+    shared: Option<Arc<SharedState>>,
 }
 
 /// Limits of one agent.
@@ -124,6 +127,12 @@ impl Limits {
     /// Creates the quotas from these limits. No caller may use up a global limit alone.
     pub(crate) fn new(limits: &config::Limits, agents: &[config::Agent], metrics: &Arc<Metrics>) -> Self {
         Self::with(limits, agents, metrics, None)
+    }
+
+    /// Counts rates among all replicas, too.
+    #[must_use]
+    pub(crate) fn shared_by(self, shared: Option<Arc<SharedState>>) -> Self {
+        Self { shared, ..self }
     }
 
     /// Creates the quotas of changed limits. Everything that is in use now counts against them, except
@@ -174,16 +183,23 @@ impl Limits {
             agents: agents.collect(),
             in_use: before.map(|before| before.in_use.clone()).unwrap_or_default(),
             held: before.map(|before| before.held.clone()).unwrap_or_default(),
+            shared: before.and_then(|before| before.shared.clone()),
         }
     }
 
-    /// Counts a request against the rate.
+    /// Counts a request against the rate: of this replica, which is quick, then of all of them.
     ///
     /// # Errors
     ///
     /// [`Fault::RateLimited`], with the wait.
-    pub(crate) fn check_request_rate(&self, owner: &QuotaOwner) -> Result<(), Fault> {
-        self.rate.check(owner)
+    pub(crate) async fn check_request_rate(&self, owner: &QuotaOwner) -> Result<(), Fault> {
+        self.rate.check(owner)?;
+        let Some((shared, quota)) = self.shared.as_ref().zip(self.rate.quota) else { return Ok(()) };
+        // Boxed: a rare case must not make every request larger.
+        match Box::pin(take_shared(shared, owner, quota)).await {
+            Some(wait) => Err(Fault::RateLimited(seconds(wait))),
+            None => Ok(()),
+        }
     }
 
     /// Acquires a permit of a caller's quota.
@@ -252,9 +268,16 @@ impl Limits {
         agent: &str,
         leaves: impl Future<Output = ()>,
     ) -> Result<Option<CallPermit>, Abort> {
+        let name = agent;
         let Some(agent) = self.agents.get(agent) else { return Ok(None) };
         if agent.rate.as_ref().is_some_and(|rate| rate.check().is_err()) {
             return Err(Fault::Busy("this agent is called too often").into());
+        }
+        if let (Some(shared), Some(rate)) = (&self.shared, quota(agent.settings.rate, agent.settings.rate)) {
+            let owner = QuotaOwner::Agent(name.into());
+            if Box::pin(take_shared(shared, &owner, rate)).await.is_some() {
+                return Err(Fault::Busy("this agent is called too often").into());
+            }
         }
         match &agent.calls {
             Some(queue) => queue.acquire(leaves).await.map(Some),
@@ -379,6 +402,12 @@ fn quota(rate: usize, burst: usize) -> Option<Quota> {
     let number = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
     let rate = number(rate)?;
     Some(Quota::per_second(rate).allow_burst(number(burst).unwrap_or(rate)))
+}
+
+/// Counts one against a rate of all replicas; returns the wait if there are too many.
+async fn take_shared(shared: &SharedState, owner: &QuotaOwner, rate: Quota) -> Option<Duration> {
+    let interval = rate.replenish_interval();
+    shared.take_rate(owner, interval, rate.burst_size().get()).await
 }
 
 /// Rounds up to whole seconds: a client that retries too early is rejected again.

@@ -113,6 +113,9 @@ impl McpServer {
         let CallRequest { client, id, params } = request;
         let writer = self.writer(client.era());
         let nothing = || write_result(id, &EmptyResult {});
+        if matches!(method, Method::ResourcesList | Method::ResourcesRead | Method::Complete) {
+            self.lookup().learn_tasks_of_caller(client).await;
+        }
         let body = match method {
             Method::Ping => nothing(),
             Method::Discover => {

@@ -51,6 +51,7 @@ impl McpServer {
         let client = request.client;
         supports_tasks(client, method)?;
         if method == Method::TasksList {
+            self.lookup().learn_tasks_of_caller(request.client).await;
             let body = self.list_tasks(request)?;
             return to.respond(client, record, &self.limits, body).await;
         }

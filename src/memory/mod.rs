@@ -131,6 +131,8 @@ enum RowOrigin {
     OwnStore,
     /// A process that works with the same rows until it ends.
     Predecessor,
+    /// Another replica, which shares the row.
+    Replica,
 }
 
 /// Keys and bytes in use.
@@ -338,7 +340,7 @@ impl MemoryBank {
         self.expire(&bank, &mut state, now_ms);
         let row = state.namespaces.get_mut(at.namespace)?.touch(at.key, now_ms)?;
         let (key, value) = (access_key(at), access_value(&row));
-        self.journal.note_memory(key, Some(value)).unwrap_or_default();
+        self.journal.note_memory_here(key, Some(value)).unwrap_or_default();
         Some(row)
     }
 
@@ -435,7 +437,7 @@ impl MemoryBank {
     }
 
     fn persist(&self, at: MemoryAddress<'_>, row: Option<&MemoryRow>) -> Result<(), StoreProblem> {
-        if !self.journal.is_enabled() {
+        if !self.journal.keeps_rows() {
             return Ok(());
         }
         if row.is_none() {
@@ -487,6 +489,12 @@ impl MemoryBank {
         self.apply(key, value, RowOrigin::Predecessor, now_ms)
     }
 
+    /// Applies the change of another replica. Returns false if the row is unreadable or exceeds a
+    /// bound.
+    pub(crate) fn learn_shared(&self, key: &[u8], value: Option<&[u8]>, now_ms: u64) -> bool {
+        self.apply(key, value, RowOrigin::Replica, now_ms)
+    }
+
     fn apply(&self, key: &[u8], value: Option<&[u8]>, origin: RowOrigin, now_ms: u64) -> bool {
         let Some(place) = MemoryRecordKey::parse(key) else { return false };
         let bank = self.bank(&place.owner);
@@ -497,7 +505,7 @@ impl MemoryBank {
                 let rows = state.namespaces.get_mut(at.namespace);
                 let is_known = rows.is_some_and(|rows| apply_access(rows, at.key, value));
                 if is_known && origin == RowOrigin::Predecessor {
-                    self.journal.note_memory(key.to_vec(), Some(value.to_vec())).unwrap_or_default();
+                    self.journal.note_memory_here(key.to_vec(), Some(value.to_vec())).unwrap_or_default();
                 }
                 return is_known;
             }
@@ -536,9 +544,13 @@ impl MemoryBank {
         if self.reserve(state, freed, needed).is_err() {
             return false;
         }
-        if origin == RowOrigin::Predecessor {
-            // The journal logs a failure.
-            self.persist(at, Some(&row)).unwrap_or_default();
+        // The journal logs a failure.
+        match origin {
+            RowOrigin::OwnStore => {}
+            RowOrigin::Predecessor => self.persist(at, Some(&row)).unwrap_or_default(),
+            RowOrigin::Replica => {
+                self.journal.note_memory_here(value_key(at), Some(value_of(&row))).unwrap_or_default();
+            }
         }
         self.release(0, freed.unwrap_or(0).saturating_sub(needed));
         state.put(at, row);

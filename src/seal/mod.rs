@@ -66,6 +66,8 @@ pub enum TokenPurpose {
     Push,
     /// The URL to which an agent pushes for a client's webhook.
     Webhook,
+    /// A value that replicas share: no token, its bytes go to an engine.
+    SharedValue,
 }
 
 impl TokenPurpose {
@@ -81,6 +83,7 @@ impl TokenPurpose {
             Self::Elicitation => 7,
             Self::Push => 8,
             Self::Webhook => 9,
+            Self::SharedValue => 10,
         }
     }
 }
@@ -142,6 +145,23 @@ impl Sealer {
         self.first.seal(purpose, caller, plain)
     }
 
+    /// Seals a value that replicas share, of any size, for the key under which it is stored. The same
+    /// value gives the same bytes.
+    pub(crate) fn seal_bytes(&self, key: &str, value: &[u8]) -> Vec<u8> {
+        self.first.seal_raw(TokenPurpose::SharedValue, key, value.to_vec())
+    }
+
+    /// Returns the value of [`Sealer::seal_bytes`]; `None` for one that is altered, of another key or
+    /// under an unknown secret.
+    pub(crate) fn open_bytes(&self, key: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let (id, sealed) = sealed.split_first_chunk::<KEY_ID>()?;
+        let headers = [&[TokenPurpose::SharedValue.byte()], key.as_bytes()];
+        std::iter::once(&self.first)
+            .chain(&self.older)
+            .filter(|known| known.id == *id)
+            .find_map(|known| known.cipher().decrypt(headers, sealed).ok())
+    }
+
     /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
     /// without the key. Ids of different purposes and owners have different digests.
     pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> String {
@@ -186,18 +206,22 @@ impl SealKey {
         Ok(Self { id, key })
     }
 
-    fn seal(&self, purpose: TokenPurpose, caller: &str, mut text: Vec<u8>) -> String {
+    fn seal(&self, purpose: TokenPurpose, caller: &str, text: Vec<u8>) -> String {
+        URL_SAFE_NO_PAD.encode(self.seal_raw(purpose, caller, text))
+    }
+
+    fn seal_raw(&self, purpose: TokenPurpose, caller: &str, mut text: Vec<u8>) -> Vec<u8> {
         let headers = [&[purpose.byte()], caller.as_bytes()];
         let Ok(tag) = self.cipher().encrypt_in_place_detached(headers, &mut text) else {
             // Only for more than 126 headers. The text is still unencrypted here, so none of it may
             // leave.
-            return String::new();
+            return Vec::new();
         };
         let mut raw = Vec::with_capacity(text.len().saturating_add(KEY_ID + 16));
         raw.extend_from_slice(&self.id);
         raw.extend_from_slice(&tag);
         raw.extend_from_slice(&text);
-        URL_SAFE_NO_PAD.encode(raw)
+        raw
     }
 
     fn open(&self, purpose: TokenPurpose, caller: &str, sealed: &[u8]) -> Option<Vec<u8>> {
@@ -288,7 +312,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [TokenPurpose; 9] = [
+    const ALL: [TokenPurpose; 10] = [
         TokenPurpose::Session,
         TokenPurpose::Task,
         TokenPurpose::Context,
@@ -298,6 +322,7 @@ mod tests {
         TokenPurpose::Elicitation,
         TokenPurpose::Push,
         TokenPurpose::Webhook,
+        TokenPurpose::SharedValue,
     ];
 
     fn sealer(secrets: &[&str]) -> Sealer {

@@ -175,7 +175,7 @@ impl SessionStore {
     /// Returns true if the changes of the session are known: they are stored here, or all are on
     /// disk.
     pub(crate) fn is_remembered(&self, session: &Session) -> bool {
-        self.journal.is_enabled() || self.table.is_remembered(session)
+        self.journal.keeps_rows() || self.table.is_remembered(session)
     }
 
     /// Returns true if the session has ended or expired.
@@ -211,7 +211,7 @@ impl SessionStore {
     /// Applies a row of another process, and queues it for the disk.
     pub(crate) fn learn(&self, key: &[u8], value: Option<&[u8]>) {
         if self.table.learn(key, value, unix_seconds()) {
-            self.journal.note_session(key.to_vec(), value.map(<[u8]>::to_vec));
+            self.journal.note_learned_session(key.to_vec(), value.map(<[u8]>::to_vec));
         }
     }
 

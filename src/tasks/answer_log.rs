@@ -222,6 +222,20 @@ impl AnswerLog {
         taken.is_none_or(|taken| *taken.response.get_or_insert(response) == response)
     }
 
+    /// Returns the digest of the answer to a question.
+    pub(super) fn digest(&self, turn: [u8; 16]) -> Option<[u8; 16]> {
+        self.taken.iter().find(|taken| taken.turn == turn).map(|taken| taken.digest)
+    }
+
+    /// Replaces the claim of a question by that of another replica, which has sent its answer, or is
+    /// sending it.
+    pub(super) fn replace(&mut self, turn: [u8; 16], digest: [u8; 16], is_sent: bool) {
+        for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
+            (taken.digest, taken.is_sent, taken.doubt) = (digest, is_sent, None);
+        }
+        self.open.take_if(|open| open.turn == turn);
+    }
+
     /// Returns true if the question has been answered.
     pub(super) fn is_taken(&self, turn: [u8; 16]) -> bool {
         self.taken.iter().any(|taken| taken.turn == turn)

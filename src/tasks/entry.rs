@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::Timestamp;
+use super::{EventPosition, Timestamp};
 use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
 use super::map::ShardSlot;
@@ -277,6 +277,17 @@ impl TaskEntry {
         self.visible_state(|inside| inside.work.task_id.is_some())
     }
 
+    /// Returns the position of the last event that is part of the output, among those that replicas
+    /// share.
+    pub(crate) fn position(&self) -> EventPosition {
+        self.visible_state(|inside| inside.position)
+    }
+
+    /// Records that the event at this position is part of the output.
+    pub(crate) fn set_position(&self, position: EventPosition) {
+        self.change(|inside| inside.position = inside.position.max(position));
+    }
+
     /// Records that a client holds a handle of the task: from now on it is persisted, if tasks are.
     pub fn acknowledge(&self) {
         self.change(|inside| inside.is_acknowledged = true);
@@ -361,6 +372,18 @@ impl TaskEntry {
     /// Releases the claim: nothing was sent.
     pub fn release_answer(&self, turn: [u8; 16], trouble: AgentFailure) {
         self.change(|inside| inside.turns.release(turn, trouble));
+        self.wake();
+    }
+
+    /// Returns the digest of the answer that was claimed for a question.
+    pub(crate) fn answer_digest(&self, turn: [u8; 16]) -> Option<[u8; 16]> {
+        self.visible_state(|inside| inside.turns.digest(turn))
+    }
+
+    /// Replaces the claim of a question by that of another replica, which has sent its answer, or is
+    /// sending it.
+    pub(crate) fn replace_answer(&self, turn: [u8; 16], digest: [u8; 16], is_sent: bool) {
+        self.change(|inside| inside.turns.replace(turn, digest, is_sent));
         self.wake();
     }
 

@@ -5,10 +5,11 @@
 //! agent breaks the protocol, has failed. The lock of the state and its watchers are in `entry`. See
 //! also `bridge::task_status` for the status that clients see.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Timestamp;
+use super::{EventPosition, Timestamp};
 use super::answer_log::{AnswerLog, AnswerRefusal};
 use crate::a2a::{Fingerprint, TaskState};
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
@@ -46,6 +47,8 @@ pub struct EntryState {
     pub created: Timestamp,
     /// Time of the last change.
     pub changed: Timestamp,
+    /// Position of the last event that is part of the output, among those that replicas share.
+    pub(super) position: EventPosition,
     pub(super) turns: AnswerLog,
     pub(super) owners: Vec<Box<str>>,
     /// Streaming flag, state and number of phases of which the owners were notified last.
@@ -121,6 +124,7 @@ impl EntryState {
             cancel_wanted: false,
             created: now,
             changed: now,
+            position: EventPosition::default(),
             turns: AnswerLog::default(),
             owners: Vec::new(),
             flow: (false, None, 0),
@@ -147,7 +151,8 @@ impl EntryState {
     }
 
     /// Merges the state that another process has of the same task. A final state always wins; of
-    /// live output the newer wins, unless this process follows the task itself.
+    /// live output the one with later events wins, else the newer one, unless this process follows
+    /// the task itself.
     pub(super) fn learn(&mut self, other: Self) {
         for (turn, digest, is_sent) in other.turns.all() {
             self.turns.merge(turn, digest, is_sent);
@@ -157,8 +162,13 @@ impl EntryState {
         if self.work.state() == OutputState::Finished {
             return;
         }
-        let is_newer = !self.is_followed && other.changed.unix_ms >= self.changed.unix_ms;
+        let is_newer = match other.position.cmp(&self.position) {
+            Ordering::Less => false,
+            Ordering::Equal => !self.is_followed && other.changed.unix_ms >= self.changed.unix_ms,
+            Ordering::Greater => true,
+        };
         if is_newer || other.is_finished() {
+            self.position = self.position.max(other.position);
             self.work = other.work;
             self.over = other.over;
             self.changed = other.changed;

@@ -4,10 +4,11 @@
 //! Without a data directory nothing is kept and nothing costs anything. On disk a task is A2A 1.0
 //! JSON, as its agent would send it; artifacts above a limit stay at the agent. See also `store`.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::{debug, info, warn};
@@ -16,14 +17,51 @@ use super::answer_log::Stamp;
 use super::entry::TaskEntry;
 use super::entry_state::{ClientOverride, EntryState};
 use super::store::{Store, StoreProblem, StoreTable};
-use super::{EntryKey, Tasks, Timestamp};
+use super::{EntryKey, EventPosition, Tasks, Timestamp};
 use crate::a2a::{read_task, task_json};
 use crate::bridge::output::{AgentOutput, VisitedPhase};
 use crate::bridge::resource_view::ClientSoftware;
 use crate::fault::AgentFailure;
 
-/// Persists tasks.
+/// Rows that replicas share. Its methods but `flush_rows` never wait.
+#[async_trait]
+pub(crate) trait SharedRows: Send + Sync {
+    /// Enqueues the row of a task.
+    fn put_task(&self, row_key: Vec<u8>, row: SharedTaskRow);
+
+    /// Enqueues that the row of a call is under another key, as its agent has named the task.
+    fn rename_task(&self, row_key: Vec<u8>, named: Vec<u8>);
+
+    /// Enqueues a row of a table, or its removal, which all replicas learn; it expires after `ttl`.
+    fn put_table_row(&self, table: StoreTable, key: &[u8], value: Option<Vec<u8>>, ttl: Duration);
+
+    /// Waits until the rows that were enqueued before are at the engine. Returns false if they are
+    /// not, as the engine does not answer.
+    async fn flush_rows(&self) -> bool;
+}
+
+/// The row of a task for other replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SharedTaskRow {
+    /// Position of the last event that is part of the row.
+    pub(crate) at: EventPosition,
+    /// Callers that hold a handle.
+    pub(crate) owners: Vec<Box<str>>,
+    /// Time of the last change, in milliseconds since 1970.
+    pub(crate) changed: u64,
+    /// The row.
+    pub(crate) value: Vec<u8>,
+}
+
+/// Time to live of rows of sessions and of the memory bank at the engine. Those of sessions hold
+/// their own expiry; a value of the memory bank without one is written again by a replica that has it
+/// when that is changed.
+const SHARED_ROW_TTL: Duration = Duration::from_secs(31 * 24 * 3600);
+
+/// Persists tasks, and passes them to other replicas.
 pub struct TaskJournal {
+    /// Empty if nothing is shared.
+    shared: OnceLock<Arc<dyn SharedRows>>,
     /// Empty if nothing is kept, and while another process still has the file.
     store: ArcSwapOption<Store>,
     /// Artifacts of more bytes stay at the agent.
@@ -33,7 +71,14 @@ pub struct TaskJournal {
 impl TaskJournal {
     /// Returns a journal without a store; artifacts of more than `most` bytes will not be kept.
     pub fn new(most: usize) -> Self {
-        Self { store: ArcSwapOption::empty(), most }
+        Self { shared: OnceLock::new(), store: ArcSwapOption::empty(), most }
+    }
+
+    /// Passes rows to other replicas from now on.
+    pub(crate) fn share(&self, rows: Arc<dyn SharedRows>) {
+        if self.shared.set(rows).is_err() {
+            debug!("rows are shared already");
+        }
     }
 
     /// Replaces the store, and closes the one before. Returns true if everything that was handed to
@@ -50,6 +95,11 @@ impl TaskJournal {
     /// Returns true if tasks are persisted.
     pub fn is_enabled(&self) -> bool {
         self.store.load().is_some()
+    }
+
+    /// Returns true if rows are persisted, or shared with other replicas.
+    pub(crate) fn keeps_rows(&self) -> bool {
+        self.is_enabled() || self.shared.get().is_some()
     }
 
     /// Returns true if the last transaction failed.
@@ -93,6 +143,11 @@ impl TaskJournal {
     pub async fn acknowledge(&self, entry: &TaskEntry) -> bool {
         entry.acknowledge();
         let put = self.write(entry);
+        if let Some(shared) = self.shared.get() {
+            // The client is served all the same: another replica then asks the agent.
+            let is_shared = shared.flush_rows().await;
+            debug!(is_shared, "task passed to other replicas");
+        }
         let Some(store) = self.store.load_full() else { return true };
         let kept = match put {
             Err(StoreProblem::Closed) => put,
@@ -114,12 +169,37 @@ impl TaskJournal {
         }
     }
 
+    /// Passes the present state of a task to other replicas. Never waits.
+    fn pass_on(&self, entry: &TaskEntry) {
+        let Some(shared) = self.shared.get() else { return };
+        let Some((key, row)) = self.shared_row(entry) else { return };
+        if entry.is_named() {
+            shared.rename_task(row_key(entry.agent(), None, entry.local()), key.clone());
+        }
+        shared.put_task(key, row);
+    }
+
+    /// Returns the row of a task for other replicas, with its key.
+    pub(crate) fn shared_row(&self, entry: &TaskEntry) -> Option<(Vec<u8>, SharedTaskRow)> {
+        let (key, value) = entry.to_record(self.most)?;
+        let (at, owners, changed) = entry.visible_state(|inside| {
+            (inside.position, inside.owners().map(Into::into).collect(), inside.changed.unix_ms)
+        });
+        Some((key, SharedTaskRow { at, owners, changed, value }))
+    }
+
     fn write(&self, entry: &TaskEntry) -> Result<(), StoreProblem> {
+        self.pass_on(entry);
+        self.write_here(entry)
+    }
+
+    /// Puts the row of a task into the write queue of this process.
+    fn write_here(&self, entry: &TaskEntry) -> Result<(), StoreProblem> {
         let done = self.hand(|store| {
             let Some((key, value)) = entry.to_record(self.most) else { return Ok(()) };
             store.put(StoreTable::Tasks, key, value)?;
             if entry.is_named() {
-                store.remove(StoreTable::Tasks, record_key(entry.agent(), None, entry.local()))?;
+                store.remove(StoreTable::Tasks, row_key(entry.agent(), None, entry.local()))?;
             }
             Ok(())
         });
@@ -149,7 +229,7 @@ impl TaskJournal {
         if !entry.is_acknowledged() {
             return;
         }
-        let key = record_key(entry.agent(), entry.task_id().as_deref(), entry.local());
+        let key = row_key(entry.agent(), entry.task_id().as_deref(), entry.local());
         if let Err(problem) = self.hand(|store| store.remove(StoreTable::Tasks, key.clone())) {
             warn!(error = %problem, agent = %entry.agent(), "failed to remove task from store");
         }
@@ -191,7 +271,9 @@ impl TaskJournal {
         };
         keys.into_iter().for_each(|key: EntryKey| drop(tasks.add_alias(key, &entry, now.instant)));
         entry.acknowledge();
-        self.persist(&entry);
+        // Not for other replicas, which would learn from each other without an end. `write_here` logs the
+        // failure.
+        self.write_here(&entry).unwrap_or_default();
         Some(entry)
     }
 
@@ -234,6 +316,14 @@ impl TaskJournal {
 
     /// Like `keep_session`, without waiting.
     pub fn note_session(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        if let Some(shared) = self.shared.get() {
+            shared.put_table_row(StoreTable::Sessions, &key, value.clone(), SHARED_ROW_TTL);
+        }
+        self.note_learned_session(key, value);
+    }
+
+    /// Like `note_session`, for a row that another process has written.
+    pub(crate) fn note_learned_session(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
         let done = self.hand(|store| match &value {
             Some(value) => store.put(StoreTable::Sessions, key.clone(), value.clone()),
             None => store.remove(StoreTable::Sessions, key.clone()),
@@ -268,6 +358,18 @@ impl TaskJournal {
     ///
     /// [`StoreProblem`] if there is no room in the queue; then nothing is enqueued.
     pub fn note_memory(&self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreProblem> {
+        if let Some(shared) = self.shared.get() {
+            shared.put_table_row(StoreTable::Memory, &key, value.clone(), SHARED_ROW_TTL);
+        }
+        self.note_memory_here(key, value)
+    }
+
+    /// Like `note_memory`, for this process alone.
+    ///
+    /// # Errors
+    ///
+    /// As `note_memory`.
+    pub(crate) fn note_memory_here(&self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreProblem> {
         let done = self.hand(|store| match &value {
             Some(value) => store.put(StoreTable::Memory, key.clone(), value.clone()),
             None => store.remove(StoreTable::Memory, key.clone()),
@@ -344,6 +446,9 @@ struct TaskRecord {
     /// `GetTask` response.
     #[serde(default)]
     left: Vec<([u8; 16], Option<Stamp>)>,
+    /// Position of the last event that is part of the task, among those that replicas share.
+    #[serde(default)]
+    position: EventPosition,
 }
 
 impl TaskEntry {
@@ -351,7 +456,7 @@ impl TaskEntry {
     pub(super) fn to_record(&self, most: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let (record, task_id) =
             self.visible_state(|inside| (self.record(inside, most), inside.work.task_id.clone()));
-        let key = record_key(self.agent(), task_id.as_deref(), self.local());
+        let key = row_key(self.agent(), task_id.as_deref(), self.local());
         Some((key, serde_json::to_vec(&record).ok()?))
     }
 
@@ -397,6 +502,7 @@ impl TaskEntry {
             lost: inside.over == Some(Err(AgentFailure::TaskNotFound)),
             turns: inside.turns.all().collect(),
             left: inside.turns.left().collect(),
+            position: inside.position,
         }
     }
 
@@ -444,14 +550,22 @@ impl TaskEntry {
                 inside.turns.restore(turn, digest, is_sent);
             }
             inside.turns.restore_left(&record.left);
+            inside.position = record.position;
             inside.count_rounds();
         });
         Some((keys, entry))
     }
 }
 
+impl TaskEntry {
+    /// Returns the key of the row of the task.
+    pub(crate) fn row_key(&self) -> Vec<u8> {
+        row_key(self.agent(), self.task_id().as_deref(), self.local())
+    }
+}
+
 /// Returns the key of the row of an entry.
-pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) -> Vec<u8> {
+pub(crate) fn row_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) -> Vec<u8> {
     let mut key = agent.as_bytes().to_vec();
     match task_id {
         Some(id) => {

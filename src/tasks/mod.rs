@@ -24,6 +24,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 #[cfg(test)]
 use answer_log::AnswersTooLarge;
 pub use answer_log::{AnswerClaim, AnswerRefusal, PartialAnswers};
@@ -31,6 +33,7 @@ pub use entry::{CancelGuard, FollowGuard, TaskEntry, WatchGuard};
 pub use entry_state::{ClientOverride, EntryState, TaskPhase};
 pub use journal::RestorePolicy;
 pub use journal::TaskJournal;
+pub(crate) use journal::{SharedRows, SharedTaskRow, row_key};
 pub use map::Tasks;
 
 use crate::seal::AgentTaskId;
@@ -61,6 +64,16 @@ pub struct TaskLimits {
     /// Artifacts of a finished task above this many bytes are fetched again from the agent instead
     /// of being kept.
     pub artifact_bytes: usize,
+}
+
+/// Position of an event among those of its task that replicas share: the lease under which it was
+/// written, then its number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EventPosition {
+    /// Fencing token of the lease.
+    pub epoch: u64,
+    /// Number of the event since the task's first one.
+    pub number: u64,
 }
 
 /// A moment, on both clocks.

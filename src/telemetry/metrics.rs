@@ -115,6 +115,8 @@ pub struct Metrics {
     pub(crate) spans: SpanMetrics,
     /// The metrics of tasks.
     pub(crate) tasks: TaskMetrics,
+    /// State that replicas share.
+    pub(crate) state: SharedStateMetrics,
     /// The metrics of TLS towards clients.
     pub(crate) tls: TlsMetrics,
     /// The metrics of the configuration.
@@ -178,6 +180,7 @@ impl Metrics {
             edge: EdgeMetrics::new(&registry)?,
             spans: SpanMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
+            state: SharedStateMetrics::new(&registry)?,
             tls: TlsMetrics::new(&registry)?,
             config: ConfigMetrics::new(&registry)?,
             registry,
@@ -517,6 +520,42 @@ pub(crate) struct TaskCounts {
     pub(crate) store_failures: u64,
     /// True if the store's disk accepts no writes now.
     pub(crate) is_store_failing: bool,
+}
+
+/// The metrics of state that replicas share; all 0 without an engine.
+#[derive(Debug)]
+pub(crate) struct SharedStateMetrics {
+    available: IntGauge,
+    failures: IntCounter,
+    waiting: IntGauge,
+    leases: IntGauge,
+}
+
+impl SharedStateMetrics {
+    fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauge = |name, help| register(registry, IntGauge::with_opts(opts(name, help))?);
+        Ok(Self {
+            available: gauge("state_available", "1 while the engine of shared state answers.")?,
+            failures: register(
+                registry,
+                IntCounter::with_opts(opts(
+                    "state_failures_total",
+                    "Operations on shared state without a result; this replica decides alone then.",
+                ))?,
+            )?,
+            waiting: gauge("state_waiting_rows", "Rows that wait for the engine of shared state.")?,
+            leases: gauge("state_leases", "Tasks that this replica follows for all replicas.")?,
+        })
+    }
+
+    /// Sets the numbers: rows that wait, and leases.
+    pub(crate) fn set(&self, is_available: bool, failures: u64, [waiting, leases]: [usize; 2]) {
+        let shown = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.available.set(i64::from(is_available));
+        self.failures.inc_by(failures.saturating_sub(self.failures.get()));
+        self.waiting.set(shown(waiting));
+        self.leases.set(shown(leases));
+    }
 }
 
 /// The metrics of tasks.

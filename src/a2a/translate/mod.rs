@@ -16,6 +16,7 @@ pub use self::request::BadParams;
 pub use self::request::ClientRequest;
 pub(crate) use self::request::context_of;
 pub use self::response::{AgentResponse, ResponseTranslator};
+pub(crate) use self::response::{event_json, read_event};
 pub use self::rewrite_ids::{IdKind, RewriteError, params as splice_params, result as splice_result};
 pub use super::error::RpcError;
 pub use super::operation::Operation;

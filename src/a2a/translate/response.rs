@@ -147,6 +147,22 @@ impl AgentResponse {
     }
 }
 
+/// Encodes an event as A2A 1.0 JSON, for [`read_event`]; `None` if it has no form.
+pub(crate) fn event_json(event: StreamResponse) -> Option<Vec<u8>> {
+    let event = AgentResponse::event(event, Dialect::V1);
+    ResponseTranslator::without_request(Dialect::V1).events(event).pop()
+}
+
+/// Decodes the output of [`event_json`].
+///
+/// # Errors
+///
+/// [`AgentError`] if it is no event.
+pub(crate) fn read_event(json: &[u8]) -> Result<StreamResponse, AgentError> {
+    // In the envelope that agents use, so that there is one reader.
+    Dialect::V1.event(&[br#"{"result":"#, json, b"}"].concat())
+}
+
 /// Returns true if a status is the last one for an older client: the task has ended, or waits for
 /// the client. A client that waits for an authorization by another party gets further events on the
 /// same stream.

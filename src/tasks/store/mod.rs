@@ -58,7 +58,8 @@ pub enum StoreTable {
 impl StoreTable {
     const ALL: [Self; 4] = [Self::Tasks, Self::Turns, Self::Sessions, Self::Memory];
 
-    fn number(self) -> u8 {
+    /// Returns the number of the table in rows that are sent.
+    pub(crate) fn number(self) -> u8 {
         match self {
             Self::Tasks => 0,
             Self::Turns => 1,
@@ -67,7 +68,8 @@ impl StoreTable {
         }
     }
 
-    fn numbered(number: u8) -> Option<Self> {
+    /// Returns the table with this number.
+    pub(crate) fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|table| table.number() == number)
     }
 }

@@ -1,0 +1,331 @@
+//! State that several replicas share through an engine (Valkey or Redis): tasks, claims, sessions,
+//! values of the memory bank, rates, and the leases of followers.
+//!
+//! Without `state` in the configuration there is none, and nothing here runs. Each replica keeps
+//! working on its own maps; rows go to the engine behind the work, and are read from it when they are
+//! missing here. The engine decides what only one replica may do: answer a question, cancel a task,
+//! read an agent's stream. When it does not answer, each replica decides alone. No replica sends
+//! requests to another one.
+//!
+//! See also `lease` for followers, and `redis_engine` for the keys.
+
+mod engine;
+mod lease;
+#[cfg(test)]
+mod memory_engine;
+mod redis_engine;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tracing::debug;
+
+use crate::config::State;
+use crate::quota::QuotaOwner;
+use crate::seal::Sealer;
+use crate::sync::lock;
+use crate::tasks::SharedTaskRow;
+use crate::tasks::store::StoreTable;
+
+use engine::{SharedRate, StateEngine, StateKey, StateKind, Wake};
+use redis_engine::RedisEngine;
+use rows::RowQueue;
+
+pub(crate) use lease::{LeaseGrant, TaskLease, TaskNews};
+
+/// Wake-ups that wait to be handled; beyond, everything is looked at.
+const MOST_WAKES: usize = 4096;
+/// Longest pause after which the log is read without a wake-up.
+const LOG_INTERVAL: Duration = Duration::from_secs(2);
+/// Rows of the log that are read at once.
+const LOG_PAGE: usize = 256;
+/// Time for which an answer that was sent is remembered: longer than a client repeats it.
+const SENT_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Time for which an answer that is being sent is remembered: longer than an exchange that fails.
+const SENDING_TTL: Duration = Duration::from_secs(120);
+/// Time for which a cancellation that another replica has begun is not begun again.
+const CANCEL_TTL: Duration = Duration::from_secs(10);
+/// Bytes of the name of a replica.
+const REPLICA_BYTES: usize = 16;
+
+/// Result of claiming an answer among all replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SharedClaim {
+    /// This replica must send it.
+    Ours,
+    /// It was given at another replica.
+    Taken {
+        /// The digest of that answer.
+        digest: [u8; 16],
+        /// Progress of that answer.
+        progress: ClaimProgress,
+    },
+    /// The engine does not answer: this replica decides alone.
+    Unknown,
+}
+
+/// Progress of an answer that another replica has claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClaimProgress {
+    /// The agent has it.
+    Sent,
+    /// The replica is sending it.
+    Sending,
+    /// The replica that was sending it has ended: the agent may have it or not. The claim, for
+    /// [`SharedState::take_over_claim`].
+    Abandoned(Vec<u8>),
+}
+
+/// Function that learns a row of another replica; without a value the row was removed. Returns the
+/// row of a task as it is here then.
+pub(crate) type LearnRow = Box<dyn Fn(StoreTable, &[u8], Option<&[u8]>) -> Option<SharedTaskRow> + Send + Sync>;
+
+/// Shared state of this replica.
+pub(crate) struct SharedState {
+    engine: Arc<dyn StateEngine>,
+    redis: Option<Arc<RedisEngine>>,
+    sealer: Sealer,
+    /// The random name of this replica.
+    replica: [u8; REPLICA_BYTES],
+    /// `tasks.ttl`.
+    task_ttl: Duration,
+    rows: RowQueue,
+    leases: lease::LeaseTable,
+    /// Watched tasks, by the hash of their keys.
+    watched: Mutex<HashMap<Box<str>, watch::Sender<u64>>>,
+    learn: OnceLock<LearnRow>,
+    wakes: Mutex<Option<mpsc::Receiver<Wake>>>,
+}
+
+impl SharedState {
+    /// Creates the shared state of these settings. Nothing is connected: see [`SharedState::run`].
+    ///
+    /// # Errors
+    ///
+    /// A text that names what is not usable.
+    pub(crate) fn new(state: &State, sealer: Sealer, task_ttl: Duration) -> Result<Arc<Self>, String> {
+        let replica: [u8; REPLICA_BYTES] = rand::random();
+        let (redis, wakes) = RedisEngine::new(state, replica_key(&replica), MOST_WAKES)?;
+        let mut shared = Self::with(redis.clone(), wakes, replica, sealer, task_ttl);
+        shared.redis = Some(redis);
+        Ok(Arc::new(shared))
+    }
+
+    fn with(
+        engine: Arc<dyn StateEngine>,
+        wakes: mpsc::Receiver<Wake>,
+        replica: [u8; REPLICA_BYTES],
+        sealer: Sealer,
+        task_ttl: Duration,
+    ) -> Self {
+        Self {
+            leases: lease::LeaseTable::default(),
+            rows: RowQueue::default(),
+            engine,
+            redis: None,
+            sealer,
+            replica,
+            task_ttl,
+            watched: Mutex::default(),
+            learn: OnceLock::new(),
+            wakes: Mutex::new(Some(wakes)),
+        }
+    }
+
+    /// Sets the function that learns rows of other replicas, once.
+    pub(crate) fn set_learner(&self, learn: LearnRow) {
+        if self.learn.set(learn).is_err() {
+            debug!("rows of other replicas have a learner already");
+        }
+    }
+
+    /// Returns true while the engine answers.
+    pub(crate) fn is_available(&self) -> bool {
+        self.engine.is_available()
+    }
+
+    /// Returns the number of operations without a result.
+    pub(crate) fn failures(&self) -> u64 {
+        self.engine.failures()
+    }
+
+    /// Returns the number of rows that wait for the engine, and of leases that this replica holds.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        [self.rows.len(), self.leases.len()]
+    }
+
+    /// Keeps the connection, writes rows, renews leases and learns what other replicas write. Runs
+    /// until it is dropped. Called once.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let Some(wakes) = lock(&self.wakes).take() else { return };
+        let connected = async {
+            match &self.redis {
+                Some(redis) => redis.keep_connected().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(connected, self.hear(wakes), self.write_rows(), self.renew_leases());
+    }
+
+    /// Handles wake-ups.
+    async fn hear(&self, mut wakes: mpsc::Receiver<Wake>) {
+        let mut position = None;
+        loop {
+            let wake = tokio::time::timeout(LOG_INTERVAL, wakes.recv()).await;
+            match wake {
+                Ok(Some(Wake::Task(hash))) => self.wake_watchers(Some(&hash)),
+                Ok(Some(Wake::Log)) | Err(_) => self.learn_log(&mut position).await,
+                Ok(Some(Wake::All)) => {
+                    self.wake_watchers(None);
+                    self.rows.wake();
+                    self.learn_log(&mut position).await;
+                }
+                Ok(None) => return,
+            }
+        }
+    }
+
+    /// Wakes the watchers of a task, or all of them.
+    fn wake_watchers(&self, hash: Option<&str>) {
+        let watched = lock(&self.watched);
+        let woken = watched.iter().filter(|(watched, _)| hash.is_none_or(|hash| ***watched == *hash));
+        woken.for_each(|(_, watcher)| watcher.send_modify(|count| *count += 1));
+    }
+
+    /// Learns the rows of the log after a position, and moves the position on.
+    async fn learn_log(&self, position: &mut Option<Box<str>>) {
+        while self.is_available() {
+            let logged = match self.engine.logged(position.as_deref(), LOG_PAGE).await {
+                Ok(logged) => logged,
+                Err(error) => return debug!(%error, "failed to read log of other replicas"),
+            };
+            let is_last = logged.len() < LOG_PAGE;
+            for row in logged {
+                // Rows of another key of the seal are left out.
+                if let Some((from, table, key)) = self.open_logged(&row.row)
+                    && from != self.replica
+                {
+                    match self.table_row(table, &key).await {
+                        Ok(value) => drop(self.learn(table, &key, value.as_deref())),
+                        // Once more with the next wake-up.
+                        Err(error) => return debug!(%error, "failed to read row of another replica"),
+                    }
+                }
+                *position = Some(row.position);
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn learn(&self, table: StoreTable, key: &[u8], value: Option<&[u8]>) -> Option<SharedTaskRow> {
+        self.learn.get().and_then(|learn| learn(table, key, value))
+    }
+
+    /// Counts a request against a rate of all replicas; returns the wait if there are too many.
+    /// `None` too if the engine does not answer: then the rate of this replica alone counts.
+    pub(crate) async fn take_rate(&self, owner: &QuotaOwner, interval: Duration, burst: u32) -> Option<Duration> {
+        let name = match owner {
+            QuotaOwner::Caller(name) => format!("caller\0{name}"),
+            QuotaOwner::Address(address) => format!("address\0{address}"),
+            QuotaOwner::Agent(name) => format!("agent\0{name}"),
+        };
+        let key = StateKey::new(StateKind::Rate, name.as_bytes());
+        self.engine.take(&key, SharedRate { interval, burst }).await.unwrap_or_default()
+    }
+
+    /// Claims the answer to a question of a task: it is sent once among all replicas.
+    pub(crate) async fn claim_answer(&self, task: &[u8], turn: [u8; 16], digest: [u8; 16]) -> SharedClaim {
+        let (key, value) = self.claim(task, turn, digest, SENDING);
+        match self.engine.set_if_absent(&key, &value, SENDING_TTL).await {
+            Ok(None) => SharedClaim::Ours,
+            Ok(Some(present)) => self.taken(&key, present).await,
+            Err(error) => {
+                debug!(%error, "failed to claim answer among replicas");
+                SharedClaim::Unknown
+            }
+        }
+    }
+
+    async fn taken(&self, key: &StateKey, present: Vec<u8>) -> SharedClaim {
+        let Some((digest, state, replica)) = self.open_claim(key, &present) else { return SharedClaim::Unknown };
+        let is_alive = async || {
+            let beat = self.engine.get(&replica_key(&replica)).await;
+            !matches!(beat, Ok(None))
+        };
+        let progress = match state {
+            // This replica knows of no such answer any more: it failed, or another process had the name.
+            SENDING if replica == self.replica => ClaimProgress::Abandoned(present),
+            SENDING if is_alive().await => ClaimProgress::Sending,
+            SENDING => ClaimProgress::Abandoned(present),
+            _ => ClaimProgress::Sent,
+        };
+        SharedClaim::Taken { digest, progress }
+    }
+
+    /// Takes over the claim of a replica that has ended. Returns true if this replica must send the
+    /// answer now.
+    pub(crate) async fn take_over_claim(
+        &self,
+        task: &[u8],
+        turn: [u8; 16],
+        digest: [u8; 16],
+        abandoned: &[u8],
+    ) -> bool {
+        let (key, value) = self.claim(task, turn, digest, SENDING);
+        let taken = self.engine.compare_and_set(&key, abandoned, Some(&value), SENDING_TTL).await;
+        // Without an answer the agent has told already that the question is open.
+        taken.unwrap_or(true)
+    }
+
+    /// Records the end of sending an answer: it was sent, or the claim is free again.
+    pub(crate) async fn settle_answer(&self, task: &[u8], turn: [u8; 16], digest: [u8; 16], is_sent: bool) {
+        let (key, sending) = self.claim(task, turn, digest, SENDING);
+        let (_, sent) = self.claim(task, turn, digest, SENT);
+        let value = is_sent.then_some(sent.as_slice());
+        if let Err(error) = self.engine.compare_and_set(&key, &sending, value, SENT_TTL).await {
+            debug!(%error, "failed to settle claim of answer");
+        }
+    }
+
+    /// Returns true if this replica is to cancel the task at its agent: no other one has begun to.
+    pub(crate) async fn claim_cancel(&self, task: &[u8]) -> bool {
+        let key = StateKey::new(StateKind::Claim, &[b"cancel\0", task].concat());
+        let claimed = self.engine.set_if_absent(&key, &self.replica, CANCEL_TTL).await;
+        !matches!(claimed, Ok(Some(other)) if other != self.replica)
+    }
+
+    /// Returns key and value of the claim of an answer.
+    fn claim(&self, task: &[u8], turn: [u8; 16], digest: [u8; 16], state: u8) -> (StateKey, Vec<u8>) {
+        let key = StateKey::new(StateKind::Claim, &[b"answer\0", &turn[..], task].concat());
+        let value = [&digest[..], &[state], &self.replica].concat();
+        let sealed = self.sealer.seal_bytes(&key.hash, &value);
+        (key, sealed)
+    }
+
+    fn open_claim(&self, key: &StateKey, sealed: &[u8]) -> Option<([u8; 16], u8, [u8; REPLICA_BYTES])> {
+        let value = self.sealer.open_bytes(&key.hash, sealed)?;
+        let (digest, rest) = value.split_first_chunk::<16>()?;
+        let (state, replica) = rest.split_first()?;
+        Some((*digest, *state, replica.try_into().ok()?))
+    }
+}
+
+/// State of a claim: the answer is being sent, or was sent.
+const SENDING: u8 = 0;
+const SENT: u8 = 1;
+
+fn replica_key(replica: &[u8; REPLICA_BYTES]) -> StateKey {
+    StateKey::new(StateKind::Replica, replica)
+}
+
+/// The key of a task at the engine, by the key of its row.
+fn task_key(row_key: &[u8]) -> StateKey {
+    StateKey::new(StateKind::Task, row_key)
+}

@@ -1,0 +1,292 @@
+//! Rows at the engine: tasks, with the index of their owners, and rows of tables that every replica
+//! holds in memory. They are written behind the work, each key in order; reads go to the engine.
+//!
+//! A task's row is set only if no later one is there; its position is that of the last event which is
+//! part of it. A row of a table is announced in a log that all replicas read.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use tokio::sync::{Notify, watch};
+use tracing::debug;
+
+use super::engine::{EngineError, StateKey, StateKind, TaskRow};
+use super::{REPLICA_BYTES, SharedState, task_key};
+use crate::sync::lock;
+use crate::tasks::store::StoreTable;
+use crate::tasks::{SharedRows, SharedTaskRow};
+
+/// Rows that wait for the engine, and their bytes; beyond, the oldest are dropped: a task is written
+/// again with its next change.
+const MOST_ROWS: usize = 8192;
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// Rows that are in flight to the engine.
+const MOST_IN_FLIGHT: usize = 32;
+/// Pause after an operation without a result.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Tasks of one caller that are read from its index.
+const MOST_OF_OWNER: usize = 1000;
+
+/// A change that waits for the engine.
+#[derive(Debug, Clone)]
+enum RowChange {
+    Task(SharedTaskRow),
+    /// The agent has named the task: its row is under this key now.
+    Renamed(Vec<u8>),
+    Table(StoreTable, Option<Vec<u8>>, Duration),
+}
+
+impl RowChange {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Task(row) => row.value.len(),
+            Self::Renamed(key) => key.len(),
+            Self::Table(_, value, _) => value.as_ref().map_or(0, Vec::len),
+        }
+    }
+}
+
+/// Changes that wait for the engine, by their keys; the newest of a key counts.
+#[derive(Default)]
+pub(super) struct RowQueue {
+    waiting: Mutex<Waiting>,
+    added: Notify,
+    /// Number of the last change that has left the queue.
+    done: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    changes: HashMap<Vec<u8>, RowChange>,
+    /// The keys, in order, with the number of the change.
+    order: VecDeque<(u64, Vec<u8>)>,
+    bytes: usize,
+    /// Number of the last change.
+    last: u64,
+}
+
+impl RowQueue {
+    pub(super) fn len(&self) -> usize {
+        lock(&self.waiting).changes.len()
+    }
+
+    /// Tries again what waits.
+    pub(super) fn wake(&self) {
+        self.added.notify_one();
+    }
+
+    fn add(&self, key: Vec<u8>, change: RowChange) {
+        let mut waiting = lock(&self.waiting);
+        waiting.last += 1;
+        waiting.bytes += change.bytes();
+        let number = waiting.last;
+        match waiting.changes.insert(key.clone(), change) {
+            Some(before) => waiting.bytes -= before.bytes(),
+            None => waiting.order.push_back((number, key)),
+        }
+        while waiting.changes.len() > MOST_ROWS || waiting.bytes > MOST_BYTES {
+            let Some((_, oldest)) = waiting.order.pop_front() else { break };
+            if let Some(dropped) = waiting.changes.remove(&oldest) {
+                waiting.bytes -= dropped.bytes();
+            }
+        }
+        drop(waiting);
+        self.added.notify_one();
+    }
+
+    /// Removes and returns the oldest changes.
+    fn take(&self) -> (Vec<(Vec<u8>, RowChange)>, u64) {
+        let mut waiting = lock(&self.waiting);
+        let mut taken = Vec::new();
+        while taken.len() < MOST_IN_FLIGHT
+            && let Some((_, key)) = waiting.order.pop_front()
+        {
+            if let Some(change) = waiting.changes.remove(&key) {
+                waiting.bytes -= change.bytes();
+                taken.push((key, change));
+            }
+        }
+        // Every change before the first one that still waits has left, or is in `taken`.
+        let upto = waiting.order.front().map_or(waiting.last, |(first, _)| first - 1);
+        (taken, upto)
+    }
+
+    /// Puts a change back, unless a newer one of its key waits.
+    fn put_back(&self, key: Vec<u8>, change: RowChange) {
+        let mut waiting = lock(&self.waiting);
+        if !waiting.changes.contains_key(&key) {
+            waiting.bytes += change.bytes();
+            waiting.changes.insert(key.clone(), change);
+            let number = waiting.order.front().map_or(waiting.last, |(first, _)| *first);
+            waiting.order.push_front((number, key));
+        }
+    }
+}
+
+#[async_trait]
+impl SharedRows for SharedState {
+    fn put_task(&self, row_key: Vec<u8>, row: SharedTaskRow) {
+        self.rows.add(row_key, RowChange::Task(row));
+    }
+
+    fn rename_task(&self, row_key: Vec<u8>, named: Vec<u8>) {
+        self.rows.add(row_key, RowChange::Renamed(named));
+    }
+
+    fn put_table_row(&self, table: StoreTable, key: &[u8], value: Option<Vec<u8>>, ttl: Duration) {
+        let queued = [&[table.number(), 0xff], key].concat();
+        self.rows.add(queued, RowChange::Table(table, value, ttl));
+    }
+
+    async fn flush_rows(&self) -> bool {
+        let upto = lock(&self.rows.waiting).last;
+        let mut done = self.rows.done.subscribe();
+        loop {
+            if *done.borrow_and_update() >= upto {
+                return true;
+            }
+            if !self.is_available() {
+                return false;
+            }
+            if let Ok(Err(_)) = tokio::time::timeout(RETRY_PAUSE, done.changed()).await {
+                return false;
+            }
+        }
+    }
+}
+
+impl SharedState {
+    /// Writes rows as they are enqueued. Runs until it is dropped.
+    pub(super) async fn write_rows(&self) {
+        loop {
+            let (taken, upto) = self.rows.take();
+            if taken.is_empty() {
+                self.rows.done.send_replace(upto);
+                self.rows.added.notified().await;
+                continue;
+            }
+            let written = taken.iter().map(|(key, change)| self.write(key, change));
+            let results = join_all(written).await;
+            let mut has_failed = false;
+            for ((key, change), result) in taken.into_iter().zip(results) {
+                match result {
+                    Ok(()) => {}
+                    // Another try would be refused as well.
+                    Err(EngineError::Refused(reason)) => debug!(reason, "engine refused row"),
+                    Err(_) => {
+                        has_failed = true;
+                        self.rows.put_back(key, change);
+                    }
+                }
+            }
+            if has_failed {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            } else {
+                self.rows.done.send_replace(upto);
+            }
+        }
+    }
+
+    async fn write(&self, key: &[u8], change: &RowChange) -> Result<(), EngineError> {
+        match change {
+            RowChange::Task(row) => self.write_task(key, row).await,
+            RowChange::Renamed(named) => {
+                let alias = StateKey::new(StateKind::Row, key);
+                let sealed = self.sealer.seal_bytes(&alias.hash, named);
+                self.engine.set(&alias, &sealed, self.task_ttl).await
+            }
+            RowChange::Table(table, value, ttl) => {
+                let Some(key) = key.get(2..) else { return Ok(()) };
+                let row = table_key(*table, key);
+                // A removed row is an empty one: the log tells that it has changed.
+                let sealed = self.sealer.seal_bytes(&row.hash, value.as_deref().unwrap_or_default());
+                let ttl = if value.is_some() { *ttl } else { Duration::from_millis(1) };
+                self.engine.set(&row, &sealed, ttl).await?;
+                let logged = [&self.replica[..], &[table.number()], key].concat();
+                self.engine.log(&self.sealer.seal_bytes(LOG_OWNER, &logged)).await
+            }
+        }
+    }
+
+    async fn write_task(&self, row_key: &[u8], row: &SharedTaskRow) -> Result<(), EngineError> {
+        let task = task_key(row_key);
+        let sealed =
+            |row: &SharedTaskRow| TaskRow { at: row.at, row: self.sealer.seal_bytes(&task.hash, &row.value) };
+        if let Some(later) = self.engine.put_row(&task, &sealed(row), self.task_ttl).await?
+            && let Some(value) = self.sealer.open_bytes(&task.hash, &later.row)
+            && let Some(merged) = self.learn(StoreTable::Tasks, row_key, Some(&value))
+        {
+            // Both know something of the task that the other does not.
+            self.engine.put_row(&task, &sealed(&merged), self.task_ttl).await?;
+        }
+        for owner in &row.owners {
+            let index = StateKey::new(StateKind::Owner, owner.as_bytes());
+            self.engine.index(&index, &task.hash, row.changed, self.task_ttl).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the row of a task that another replica has written.
+    pub(crate) async fn task_row(&self, row_key: &[u8]) -> Option<Vec<u8>> {
+        if !self.is_available() {
+            return None;
+        }
+        if let Some(row) = self.task_row_of(&task_key(row_key)).await {
+            return Some(row);
+        }
+        let renamed = StateKey::new(StateKind::Row, row_key);
+        let sealed = self.engine.get(&renamed).await.ok()??;
+        let named = self.sealer.open_bytes(&renamed.hash, &sealed)?;
+        self.task_row_of(&task_key(&named)).await
+    }
+
+    pub(super) async fn task_row_of(&self, task: &StateKey) -> Option<Vec<u8>> {
+        let row = self.engine.row(task).await.ok()??;
+        self.sealer.open_bytes(&task.hash, &row.row)
+    }
+
+    /// Returns the rows of the tasks that a caller holds a handle of, those with the latest changes
+    /// first. `is_known` tells which are left out.
+    pub(crate) async fn rows_of_owner(&self, owner: &str, is_known: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
+        let index = StateKey::new(StateKind::Owner, owner.as_bytes());
+        let Ok(tasks) = self.engine.indexed(&index, MOST_OF_OWNER).await else { return Vec::new() };
+        let wanted: Vec<_> = tasks.iter().filter(|hash| !is_known(hash)).collect();
+        let mut rows = Vec::new();
+        for page in wanted.chunks(MOST_IN_FLIGHT) {
+            let keys: Vec<_> = page.iter().map(|hash| StateKey::of_hash(StateKind::Task, hash)).collect();
+            rows.extend(join_all(keys.iter().map(|key| self.task_row_of(key))).await.into_iter().flatten());
+        }
+        rows
+    }
+
+    /// Returns the hash by which an index names the task with this row key.
+    pub(crate) fn task_hash(row_key: &[u8]) -> Box<str> {
+        task_key(row_key).hash
+    }
+
+    /// Returns the present row of a table.
+    pub(super) async fn table_row(&self, table: StoreTable, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        let row = table_key(table, key);
+        let sealed = self.engine.get(&row).await?;
+        let value = sealed.and_then(|sealed| self.sealer.open_bytes(&row.hash, &sealed));
+        Ok(value.filter(|value| !value.is_empty()))
+    }
+
+    /// Opens an entry of the log: the replica that wrote it, the table, and the key of the row.
+    pub(super) fn open_logged(&self, sealed: &[u8]) -> Option<([u8; REPLICA_BYTES], StoreTable, Vec<u8>)> {
+        let entry = self.sealer.open_bytes(LOG_OWNER, sealed)?;
+        let (replica, rest) = entry.split_first_chunk::<REPLICA_BYTES>()?;
+        let (table, key) = rest.split_first()?;
+        Some((*replica, StoreTable::numbered(*table)?, key.to_vec()))
+    }
+}
+
+/// The owner for which entries of the log are sealed.
+const LOG_OWNER: &str = "log";
+
+fn table_key(table: StoreTable, key: &[u8]) -> StateKey {
+    StateKey::new(StateKind::Row, &[b"row\0", &[table.number()][..], key].concat())
+}
