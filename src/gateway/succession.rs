@@ -89,8 +89,9 @@ impl Succession {
             }
             (StoreTable::Sessions, value) => self.sessions.learn(key, value),
             (StoreTable::Memory, value) => {
-                let is_learned = |memory: &Arc<MemoryBank>| memory.learn_shared(key, value, now.unix_ms);
-                debug!(is_learned = self.memory.as_ref().is_some_and(is_learned), "memory of another replica");
+                if self.memory.as_ref().is_some_and(|memory| !memory.learn_shared(key, value, now.unix_ms)) {
+                    debug!("failed to learn memory of another replica: no room, or not readable");
+                }
             }
             (StoreTable::Tasks | StoreTable::Turns, _) => {}
         }
