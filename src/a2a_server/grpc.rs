@@ -5,7 +5,7 @@
 //! (`agents.NAME.a2a.host`), in 1.0 by the `tenant` of the message, or it is the only one that the
 //! caller sees. A [`GrpcConnection`] stands between the HTTP edge and the face: every response that is
 //! written to it, of the face or of a check before it, leaves as messages and a status. See
-//! `http_edge::grpc` for frames and trailers, `a2a::grpc` for protobuf.
+//! `http_edge::grpc` for heads and trailers, `a2a::grpc` for frames and protobuf.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -23,7 +23,9 @@ use super::error::{A2aError, grpc_name};
 use super::proxy::ProxiedRequest;
 use super::request::{JsonRpcRequest, ParamMembers};
 use super::{A2aServer, AgentScope, EXTENSIONS, TypedBody, VERSION, version, write};
-use crate::a2a::grpc::{GrpcStatus, request_to_json, response_to_protobuf};
+use crate::a2a::grpc::{
+    FrameError, GrpcStatus, UnaryReader, request_to_json, response_to_protobuf, write_frame,
+};
 use crate::a2a::translate::{Operation, from_proto_json, to_proto_json};
 use crate::a2a::{Binding, Dialect};
 use crate::agents::{Agent, ResolvedAgent};
@@ -32,9 +34,8 @@ use crate::calls::resolved_agent;
 use crate::config::Require;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, ClientConnection, FrameError, GRPC, GRPC_ACCEPT_ENCODING, MessageReader, ResponseHead,
-    ResponseSink, Route, TrailerSink, capped_message, message_encoding, request_timeout, trailers,
-    write_frame,
+    AccessRecord, ClientConnection, GRPC, GRPC_ACCEPT_ENCODING, ResponseHead, ResponseSink, Route,
+    TrailerSink, message_encoding, request_timeout, trailers,
 };
 use crate::jsonrpc::object::RawObject;
 use crate::jsonrpc::{Id, Text, well_formed};
@@ -56,7 +57,7 @@ pub(crate) struct GrpcConnection<'a, C> {
     http: &'a mut C,
     /// `None` if no version has the method.
     method: Option<GrpcMethod>,
-    message: MessageReader,
+    message: UnaryReader,
     deadline: Option<Instant>,
     /// True once the client takes no response any more.
     is_late: bool,
@@ -108,7 +109,7 @@ impl<'a, C: TrailerSink> GrpcConnection<'a, C> {
         let MessageLimits { request, event } = limits;
         Self {
             method,
-            message: MessageReader::new(request),
+            message: UnaryReader::new(request),
             deadline,
             is_late: false,
             refusal,
@@ -277,10 +278,7 @@ fn error_class(reason: &str) -> String {
 
 /// Returns the trailers of a status.
 fn trailers_of(status: &GrpcStatus) -> HeaderMap {
-    // The details repeat the text.
-    let message = capped_message(&status.message);
-    let details = GrpcStatus { message: message.to_owned(), ..status.clone() }.details();
-    trailers(status.code, message, details.as_deref())
+    trailers(status.code, &status.encoded_message(), status.details().as_deref())
 }
 
 /// Returns the code of this name.
@@ -384,7 +382,7 @@ impl<C: TrailerSink> ClientConnection for GrpcConnection<'_, C> {
             None => self.message.finish().map(|()| None),
         };
         message.map_err(|error| {
-            self.refusal = Some(status(error.code(), &error.to_string()));
+            self.refusal = Some(status(error.code_name(), &error.to_string()));
             match error {
                 FrameError::TooLong(limit) => Fault::BodyTooLarge(limit),
                 FrameError::Compressed | FrameError::Trailing | FrameError::Incomplete => {
