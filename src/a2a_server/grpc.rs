@@ -220,19 +220,10 @@ impl<'a, C: TrailerSink> GrpcConnection<'a, C> {
                 _ => grpc_name(http),
             });
         }
-        // Servers of 0.3 have one code for all that they cannot do.
-        let is_older = self.method.is_some_and(|method| method.dialect == Dialect::V0_3);
-        let is_content = |status: &GrpcStatus| {
-            status.info.as_ref().is_some_and(|info| info.reason == "CONTENT_TYPE_NOT_SUPPORTED")
-        };
-        if is_older && let Some(info) = &found.info {
-            // They tell errors apart by a name before the text.
-            found.message = format!("{}: {}", error_class(&info.reason), found.message);
+        match self.method {
+            Some(method) if method.dialect == Dialect::V0_3 => as_of_0_3(found, method.operation),
+            Some(_) | None => found,
         }
-        if is_older && (found.name() == "FAILED_PRECONDITION" || is_content(&found)) {
-            found.code = code("UNIMPLEMENTED");
-        }
-        found
     }
 
     /// Sends the events that are complete with these bytes.
@@ -264,6 +255,25 @@ impl<'a, C: TrailerSink> GrpcConnection<'a, C> {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the status as servers of 0.3 have it: one code for all that they cannot do, and the name of
+/// the error before the text.
+fn as_of_0_3(status: GrpcStatus, operation: Operation) -> GrpcStatus {
+    let reason = status.info.as_ref().map(|info| info.reason.as_str());
+    let is_unsupported = match (reason, status.name()) {
+        (Some("CONTENT_TYPE_NOT_SUPPORTED"), _) => true,
+        // The JavaScript client knows these two by this code alone.
+        (Some("TASK_NOT_CANCELABLE" | "EXTENDED_AGENT_CARD_NOT_CONFIGURED"), _) => false,
+        (None, "FAILED_PRECONDITION") => !matches!(operation, Operation::Cancel | Operation::ExtendedCard),
+        (_, name) => name == "FAILED_PRECONDITION",
+    };
+    let code = if is_unsupported { code("UNIMPLEMENTED") } else { status.code };
+    let message = match reason {
+        Some(reason) => format!("{}: {}", error_class(reason), status.message),
+        None => status.message,
+    };
+    GrpcStatus { code, message, info: status.info }
 }
 
 /// Returns the name of the class of an error: `TaskNotFoundError` for `TASK_NOT_FOUND`.

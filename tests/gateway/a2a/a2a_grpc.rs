@@ -270,6 +270,9 @@ async fn bad_input_has_clear_status() {
         assert_eq!(answer.status, 404);
     }
 }
+    assert_eq!(refused.0, "FAILED_PRECONDITION");
+    stage.agent.on_cancel(|_| Reply::error(-32004, "no"));
+    let refused = call(&client, V0_3, Operation::Cancel, json!({ "name": "tasks/t" })).await.error().await;
 
 #[tokio::test]
 async fn callers_are_apart_over_grpc() {
