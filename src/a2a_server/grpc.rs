@@ -514,7 +514,7 @@ impl A2aServer {
         let agent = match (named, tenant.as_deref()) {
             (Some(named), Some(tenant)) if named != tenant => None,
             (Some(name), _) | (None, Some(name)) => self.directory.find(name).filter(is_visible),
-            (None, None) => Some(self.only_agent(is_visible).ok_or_else(|| {
+            (None, None) => Some(self.discovery.only_agent(&record.caller).ok_or_else(|| {
                 Fault::InvalidParams(
                     "the agent is not named: use the tenant on its card (A2A 1.0), or its own host (0.3)"
                         .into(),
@@ -523,12 +523,6 @@ impl A2aServer {
         };
         let agent = agent.ok_or(Fault::NoSuchPath)?.clone();
         Ok(NamedRequest { agent, params })
-    }
-
-    /// Returns the agent that is visible, if it is the only one.
-    pub(super) fn only_agent(&self, is_visible: impl Fn(&&Arc<Agent>) -> bool) -> Option<&Arc<Agent>> {
-        let mut visible = self.directory.agents().iter().filter(is_visible);
-        visible.next().filter(|_| visible.next().is_none())
     }
 
     async fn handle_grpc<C: TrailerSink>(

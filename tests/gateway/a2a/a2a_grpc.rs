@@ -209,6 +209,52 @@ async fn cards_name_grpc_where_it_leads() {
 }
 
 #[tokio::test]
+/// The list names the interfaces of the card.
+#[tokio::test]
+async fn list_names_interfaces_of_card() {
+    let (_one, _two, gateway) = two_agents().await;
+    let list = gateway.client().at("/a2a").get(&[]).await.json().await;
+    for (at, agent) in ["one", "two"].into_iter().enumerate() {
+        let path = format!("/a2a/{agent}/.well-known/agent-card.json");
+        let card = gateway.client().at(&path).get(&[]).await.json().await;
+        let listed = &list["agents"][at];
+        assert_eq!(listed["supportedInterfaces"], card["supportedInterfaces"], "{agent}");
+        assert_eq!(listed["bindings"], json!(["JSONRPC", "HTTP+JSON", "GRPC"]), "{agent}");
+    }
+}
+
+/// Before a listener is a proxy that passes on HTTP/1.1 only.
+#[tokio::test]
+async fn listener_without_grpc_names_none() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    agent.on("SendMessage", |_| Reply::result(v1::message("la")));
+    let gateway = TestGateway::start(|ports| {
+        format!(
+            "listeners:\n  - {{ address: '127.0.0.1:{}', serve: [a2a] }}\n  - {{ address: '127.0.0.1:{}', serve: [a2a], grpc: false }}\n\
+             admin: {{ address: '127.0.0.1:{}' }}\nagents:\n  bard: {{ card: '{}' }}\n",
+            ports.main,
+            ports.other,
+            ports.admin,
+            agent.card_url()
+        )
+    })
+    .await;
+    let without = McpClient::new(&format!("http://127.0.0.1:{}/", gateway.ports().other));
+    for (client, is_named) in [(gateway.client(), true), (without.clone(), false)] {
+        for path in ["/a2a/bard/.well-known/agent-card.json", "/a2a"] {
+            let shown = client.at(path).get(&[]).await.text().await;
+            assert_eq!(shown.contains("GRPC"), is_named, "{path}: {shown}");
+        }
+        let sent = call(&client, V1, Operation::Send, saying_to("bard", "x")).await.end().await;
+        assert_eq!(sent.0.code == 0, is_named, "{sent:?}");
+    }
+    let refused = call(&without, V1, Operation::Send, saying_to("bard", "x")).await.error().await;
+    assert_eq!(refused.0, "NOT_FOUND");
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": saying("x") });
+    let sent = without.at("/a2a/bard").post(&request, &[("A2A-Version", "1.0")]).await.json().await;
+    assert!(sent["result"]["message"].is_object(), "{sent}");
+}
+
 async fn errors_have_status_and_reason() {
     let stage = Stage::new().await;
     let client = stage.gateway.client();
