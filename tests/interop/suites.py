@@ -27,6 +27,7 @@ AGENTS = {
     "py1_grpc": [python("agent1"), HERE / "agents" / "py1.py", "--grpc"],
     "js1": [NODE, SCRATCH / "js" / "js1.mjs"],
     "js1_grpc": [NODE, SCRATCH / "js" / "js1.mjs", "--grpc"],
+    "rs1_grpc": [SCRATCH / "a2a-rs" / "debug" / "a2a-rs", "agent"],
 }
 
 
@@ -134,6 +135,7 @@ AT_ONCE = {"calls": 4, "stdio": 4, "tasks": 3, "stdio_tasks": 3, "minute": 21, "
 # Agents of other versions and bindings, which say no more than the rest in most suites.
 OTHERS = [
     "py01", "py02", "py03_rest", "py03_grpc", "js03", "js03_rest", "js03_grpc", "py1_both", "py1_rest", "py1_grpc", "js1_grpc",
+    "rs1_grpc",
 ]
 # Agents that a suite asks of some clients only, of both eras of MCP.
 SOME = {
@@ -149,6 +151,7 @@ SOME = {
         "py1_rest": {"py_auto", "ts1_core"},
         "py1_grpc": {"py_legacy", "ts2_auto"},
         "js1_grpc": {"py_auto", "ts1"},
+        "rs1_grpc": {"py_legacy", "ts2_auto"},
     },
     **dict.fromkeys(["minute", "stdio", "stdio_tasks", "oauth"], dict.fromkeys(OTHERS, set())),
     **dict.fromkeys(["browser", "browser_key", "browser_oauth"], dict.fromkeys([*OTHERS, "py03", "js1"], set())),
