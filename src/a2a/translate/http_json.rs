@@ -585,6 +585,10 @@ mod tests {
         for result in ["[]", "{", r#"{"kind":"new"}"#, r#"{"id":"t"}"#] {
             assert!(to_proto_json(Operation::Get, result).is_err(), "{result}");
         }
+        let nameless = r#"{"taskId":"t","pushNotificationConfig":{"url":"https://h"}}"#;
+        let named: Value =
+            serde_json::from_slice(&to_proto_json(Operation::GetPush, nameless).unwrap()).unwrap();
+        assert_eq!(named["name"], "tasks/t/pushNotificationConfigs/t", "an empty id is no name");
     }
 
     #[test]
