@@ -64,7 +64,9 @@ async function webhook() {
   const server = createServer(async (request, response) => {
     let body = '';
     for await (const chunk of request) body += chunk;
-    if (request.method === 'POST') heard.push([request.headers['x-a2a-notification-token'], body]);
+    // The Rust SDK writes the name without X.
+    const token = request.headers['x-a2a-notification-token'] ?? request.headers['a2a-notification-token'];
+    if (request.method === 'POST') heard.push([token, body]);
     response.end(new URL(request.url, 'http://own').searchParams.get('validationToken') ?? '');
     wake();
   });

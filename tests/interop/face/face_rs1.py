@@ -144,7 +144,7 @@ class Client:
         return push_of(await self.ask("get_push", {"taskId": task, "id": config}))
 
     async def list_push(self, task):
-        return [push_of(one) for one in (await self.ask("list_push", {"taskId": task}))["configs"]]
+        return [push_of(one) for one in (await self.ask("list_push", {"taskId": task})).get("configs", [])]
 
     async def delete_push(self, task, config):
         await self.ask("delete_push", {"taskId": task, "id": config})
