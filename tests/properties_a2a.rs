@@ -6,8 +6,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mcp_a2a_gateway::a2a::{
-    AgentCard, AgentInterface, Artifact, Artifacts, Binding, Dialect, InterfacePin, Message,
+    AgentCard, AgentInterface, Artifact, Artifacts, Binding, Dialect, InterfacePin, Message, Operation,
     OperationRequest, Part, PartBody, ProbeRequest, Role, StreamResponse, TextChange, clean, depth_within,
+    grpc,
 };
 use mcp_a2a_gateway::sse::{self, Decoder};
 use proptest::prelude::*;
@@ -110,15 +111,63 @@ fn there_and_back(dialect: Dialect, message: &Message) -> Message {
     }
 }
 
-/// The same for an agent of 0.3 that is called by HTTP+JSON.
-fn there_and_back_over_rest(message: &Message) -> Message {
-    let (url, dialect, binding) = ("http://h/".to_owned(), Dialect::V0_3, Binding::HttpJson);
-    let agent = AgentInterface { url, dialect, binding, tenant: None, version: None };
-    let sent = agent.send(message, &[], false).unwrap();
-    let body: Value = serde_json::from_slice(&sent.body).unwrap();
-    match agent.event(json!({ "message": body["message"] }).to_string().as_bytes()).unwrap() {
+/// The same for an agent that is called by HTTP+JSON or gRPC.
+fn there_and_back_over(dialect: Dialect, binding: Binding, message: &Message) -> Message {
+    let agent = AgentInterface { url: "http://h/".to_owned(), dialect, binding, tenant: None, version: None };
+    let sent = agent.send(message, &[], false).unwrap().body.to_vec();
+    let over_grpc = |json: Vec<u8>, [write, read]: [Convert; 2]| match binding {
+        Binding::Grpc => {
+            read(Operation::Send, dialect, &write(Operation::Send, dialect, &json).unwrap()).unwrap()
+        }
+        Binding::HttpJson | Binding::JsonRpc => json,
+    };
+    let sent = over_grpc(sent, [grpc::request_to_protobuf, grpc::request_to_json]);
+    let body: Value = serde_json::from_slice(&sent).unwrap();
+    let answer = json!({ "message": body["message"] }).to_string().into_bytes();
+    let answer = over_grpc(answer, [grpc::response_to_protobuf, grpc::response_to_json]);
+    match agent.event(&answer).unwrap() {
         StreamResponse::Message(message) => message,
         other => panic!("not a message: {other:?}"),
+    }
+}
+
+type Convert = fn(Operation, Dialect, &[u8]) -> Result<Vec<u8>, grpc::ProtobufError>;
+
+/// A message with the numbers of its data as protobuf has them: doubles.
+fn with_doubles(mut message: Message) -> Message {
+    let doubles =
+        |data: &mut Box<RawValue>| *data = raw(&in_doubles(serde_json::from_str(data.get()).unwrap()));
+    message.metadata.iter_mut().for_each(doubles);
+    for part in &mut message.parts {
+        part.metadata.iter_mut().for_each(doubles);
+        if let PartBody::Data(data) = &mut part.body {
+            doubles(data);
+        }
+    }
+    message
+}
+
+fn in_doubles(value: Value) -> Value {
+    match value {
+        Value::Number(number) => number.as_f64().into(),
+        Value::Array(items) => items.into_iter().map(in_doubles).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(name, value)| (name, in_doubles(value))).collect()
+        }
+        other => other,
+    }
+}
+
+/// The same value with numbers that JSON and doubles can both say exactly.
+fn with_exact_numbers(value: Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_i64() => (number.as_i64().unwrap() % (1 << 53)).into(),
+        Value::Number(number) => (number.as_f64().unwrap().clamp(-1e9, 1e9).trunc() + 0.5).into(),
+        Value::Array(items) => items.into_iter().map(with_exact_numbers).collect(),
+        Value::Object(members) => {
+            members.into_iter().map(|(name, value)| (name, with_exact_numbers(value))).collect()
+        }
+        other => other,
     }
 }
 
@@ -203,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn bindings_of_0_3_carry_equal_content(
+    fn bindings_carry_equal_content(
         text in any::<String>(),
         value in any_json(),
         bytes in prop::collection::vec(any::<u8>(), 1..40),
@@ -225,13 +274,18 @@ proptest! {
             metadata: metadata.as_ref().map(|members| raw(&json!(members))),
             ..message(vec![
                 with(PartBody::Text(text)),
-                with(PartBody::Data(raw(&value))),
+                with(PartBody::Data(raw(&with_exact_numbers(value)))),
                 with(PartBody::Raw(STANDARD.encode(bytes))),
                 with(PartBody::Url("https://example.test/".to_owned())),
             ])
         };
-        let by_json_rpc = there_and_back(Dialect::V0_3, &sent);
-        prop_assert_eq!(format!("{:?}", there_and_back_over_rest(&sent)), format!("{by_json_rpc:?}"));
+        for dialect in [Dialect::V0_3, Dialect::V1] {
+            let by_json_rpc = there_and_back(dialect, &sent);
+            let by_rest = there_and_back_over(dialect, Binding::HttpJson, &sent);
+            prop_assert_eq!(format!("{by_rest:?}"), format!("{by_json_rpc:?}"), "{:?}", dialect);
+            let by_grpc = with_doubles(there_and_back_over(dialect, Binding::Grpc, &sent));
+            prop_assert_eq!(format!("{by_grpc:?}"), format!("{:?}", with_doubles(by_json_rpc)), "{:?}", dialect);
+        }
     }
 
     #[test]

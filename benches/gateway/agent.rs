@@ -1,6 +1,7 @@
-//! The agent: A2A 1.0 over HTTP/1.1 with the same response for each caller, at once.
+//! The agent: A2A 1.0 over HTTP/1.1, and gRPC at the same port, with the same response for each
+//! caller, at once.
 //!
-//! A plain one (`/plain`) answers with a finished task, one for many tasks (`/many`) with another
+//! A plain one (`/plain`) and one by gRPC (`/remote` is its card) answer with a finished task, one for many tasks (`/many`) with another
 //! one each time, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
 //! other, so that no proxy gets two of them at once.
 
@@ -13,15 +14,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use mcp_a2a_gateway::a2a::grpc::{response_to_protobuf, write_frame};
+use mcp_a2a_gateway::a2a::{Dialect, Operation};
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::mcp::GRPC_SEND;
 
 /// Number of events in a response of the streaming agent, the finished task included.
 pub(crate) const EVENTS: u32 = 10;
@@ -38,11 +43,25 @@ pub(crate) fn run(port: u16) {
             socket.set_nodelay(true).unwrap();
             tokio::spawn(async move {
                 let answer = service_fn(move |request| script.answer(request));
+                let is_http2 = is_http2(&socket).await;
+                let socket = TokioIo::new(socket);
                 // A broken connection ends; the peer knows.
-                drop(http1::Builder::new().serve_connection(TokioIo::new(socket), answer).await);
+                match is_http2 {
+                    true => {
+                        let http2 = http2::Builder::new(TokioExecutor::new());
+                        drop(http2.serve_connection(socket, answer).await);
+                    }
+                    false => drop(http1::Builder::new().serve_connection(socket, answer).await),
+                }
             });
         }
     });
+}
+
+/// Returns true if a connection begins as one of HTTP/2: no method of this agent begins with `PRI`.
+async fn is_http2(socket: &TcpStream) -> bool {
+    let mut first = [0; 3];
+    socket.peek(&mut first).await.is_ok() && first == *b"PRI"
 }
 
 struct Script {
@@ -51,7 +70,10 @@ struct Script {
     /// Number of tasks of `/many` so far.
     made: AtomicU64,
     flowing_card: Bytes,
+    remote_card: Bytes,
     task: Bytes,
+    /// The same by gRPC, in its frame.
+    message: Bytes,
     events: [Bytes; EVENTS as usize],
 }
 
@@ -62,7 +84,9 @@ impl Script {
             many_card: card(port, "many"),
             made: AtomicU64::new(0),
             flowing_card: card(port, "flowing"),
+            remote_card: card(port, "remote"),
             task: task(),
+            message: message(),
             events: std::array::from_fn(event),
         }
     }
@@ -70,19 +94,26 @@ impl Script {
     async fn answer(
         &self,
         request: Request<Incoming>,
-    ) -> Result<Response<Either<Full<Bytes>, Events>>, hyper::Error> {
+    ) -> Result<Response<Either<Full<Bytes>, Either<Events, Unary>>>, hyper::Error> {
+        let remote = request.uri().path().starts_with("/remote");
+        let by_grpc = request.uri().path() == GRPC_SEND;
         let flowing = request.uri().path().starts_with("/flowing");
         let many = request.uri().path().starts_with("/many");
         let wants_card = request.method() == http::Method::GET;
         request.into_body().collect().await?;
         let whole = |text: &Bytes| Either::Left(Full::new(text.clone()));
         let (kind, body) = match (wants_card, flowing) {
+            (true, _) if remote => ("application/json", whole(&self.remote_card)),
+            (false, _) if by_grpc => (
+                "application/grpc",
+                Either::Right(Either::Right(Unary { message: Some(self.message.clone()) })),
+            ),
             (true, _) if many => ("application/json", whole(&self.many_card)),
             (false, _) if many => ("application/json", whole(&self.another_task())),
             (true, false) => ("application/json", whole(&self.card)),
             (true, true) => ("application/json", whole(&self.flowing_card)),
             (false, false) => ("application/json", whole(&self.task)),
-            (false, true) => ("text/event-stream", Either::Right(Events::new(&self.events))),
+            (false, true) => ("text/event-stream", Either::Right(Either::Left(Events::new(&self.events)))),
         };
         Ok(Response::builder().header(header::CONTENT_TYPE, kind).body(body).expect("a good response"))
     }
@@ -123,11 +154,51 @@ impl Body for Events {
     }
 }
 
+/// One message, and then the status in trailers.
+struct Unary {
+    /// `None` once it is sent.
+    message: Option<Bytes>,
+}
+
+impl Body for Unary {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let trailers = || HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))]);
+        Poll::Ready(match self.message.take() {
+            Some(message) if !message.is_empty() => {
+                // Only the trailers are left.
+                self.message = Some(Bytes::new());
+                Some(Ok(Frame::data(message)))
+            }
+            Some(_) => Some(Ok(Frame::trailers(trailers()))),
+            None => None,
+        })
+    }
+}
+
+const STATUS: header::HeaderName = header::HeaderName::from_static("grpc-status");
+
+fn message() -> Bytes {
+    let task = json!({ "task": finished() }).to_string();
+    let message = response_to_protobuf(Operation::Send, Dialect::V1, task.as_bytes()).unwrap();
+    let mut frame = Vec::new();
+    assert!(write_frame(&mut frame, &message));
+    frame.into()
+}
+
 fn card(port: u16, name: &str) -> Bytes {
-    let url = format!("http://127.0.0.1:{port}/{name}");
+    let (url, binding) = match name {
+        "remote" => (format!("127.0.0.1:{port}"), "GRPC"),
+        name => (format!("http://127.0.0.1:{port}/{name}"), "JSONRPC"),
+    };
     let card = json!({
         "name": name, "description": "Says the same to everyone.", "version": "1.0.0",
-        "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+        "supportedInterfaces": [{"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}],
         "capabilities": {"streaming": name == "flowing"},
         "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
         "skills": [{"id": "say", "name": "Say", "description": "Says something.", "tags": ["bench"]}],

@@ -1,11 +1,18 @@
-//! One keep-alive connection of HTTP/1.1: as little work as a client can do, since it shares the
-//! machine with the measured process.
+//! One keep-alive connection of HTTP/1.1, or one of HTTP/2 for gRPC: as little work as a client can
+//! do, since it shares the machine with the measured process.
 
 use std::net::Ipv4Addr;
 
+use http::{Request, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+use super::mcp;
 
 /// A connection.
 pub(crate) struct Connection<S = TcpStream> {
@@ -57,6 +64,49 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return &self.read;
             }
         }
+    }
+}
+
+/// A connection that sends one message by gRPC, again and again.
+pub(crate) struct GrpcConnection {
+    sender: SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+    read: Vec<u8>,
+}
+
+impl GrpcConnection {
+    /// Opens a connection for this body, a message in its frame.
+    pub(crate) async fn open(port: u16, body: &[u8]) -> Self {
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::post(format!("http://127.0.0.1:{port}{}", mcp::GRPC_SEND))
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .header(header::TE, "trailers")
+            .header(header::USER_AGENT, "bench/1.0")
+            .header("a2a-version", "1.0")
+            .body(Full::new(Bytes::copy_from_slice(body)));
+        Self { sender, request: request.unwrap(), read: Vec::with_capacity(16 << 10) }
+    }
+
+    /// Sends the message, and returns the body of the response, and true if its status is OK.
+    pub(crate) async fn exchange(&mut self) -> (&[u8], bool) {
+        self.sender.ready().await.unwrap();
+        let response = self.sender.send_request(self.request.clone()).await.unwrap();
+        self.read.clear();
+        let mut body = response.into_body();
+        let mut is_ok = false;
+        while let Some(frame) = body.frame().await {
+            match frame.unwrap().into_data() {
+                Ok(data) => self.read.extend_from_slice(&data),
+                Err(other) => {
+                    let trailers = other.into_trailers().unwrap_or_default();
+                    is_ok = trailers.get("grpc-status").is_some_and(|status| status == "0");
+                }
+            }
+        }
+        (&self.read, is_ok)
     }
 }
 

@@ -7,14 +7,31 @@ use std::time::{Duration, Instant};
 use memchr::memmem;
 use tokio::task::JoinSet;
 
-use super::connection::Connection;
+use super::connection::{Connection, GrpcConnection};
 
 /// A request, its port, and the text that every good response contains.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) port: u16,
+    /// The bytes of a request of HTTP/1.1, or the body of one by gRPC.
     pub(crate) request: Arc<[u8]>,
     pub(crate) marker: &'static str,
+    pub(crate) is_grpc: bool,
+}
+
+/// A connection of a client, by HTTP/1.1 or gRPC.
+enum ClientConnection {
+    Http(Connection),
+    Grpc(GrpcConnection),
+}
+
+impl ClientConnection {
+    async fn open(question: &Question) -> Self {
+        match question.is_grpc {
+            false => Self::Http(Connection::open(question.port).await),
+            true => Self::Grpc(GrpcConnection::open(question.port, &question.request).await),
+        }
+    }
 }
 
 /// Calls of each connection before anything is counted.
@@ -24,7 +41,7 @@ const MOST: usize = 1_000_000;
 
 /// Connections that are open and warm.
 pub(crate) struct Load {
-    connections: Vec<Connection>,
+    connections: Vec<ClientConnection>,
     question: Question,
 }
 
@@ -33,7 +50,7 @@ impl Load {
     pub(crate) async fn open(question: &Question, connections: usize) -> Self {
         let mut load = Self { connections: Vec::new(), question: question.clone() };
         for _ in 0..connections {
-            load.connections.push(Connection::open(question.port).await);
+            load.connections.push(ClientConnection::open(question).await);
         }
         load.ask(Stop { at: None, after: WARM_UP }).await;
         load
@@ -71,13 +88,23 @@ struct Stop {
     after: usize,
 }
 
-async fn one(mut connection: Connection, question: Question, stop: Stop) -> (Connection, Vec<Duration>) {
+async fn one(
+    mut connection: ClientConnection,
+    question: Question,
+    stop: Stop,
+) -> (ClientConnection, Vec<Duration>) {
     let mut times = Vec::with_capacity(4096);
     let marker = memmem::Finder::new(question.marker);
     let mut begun = Instant::now();
     while times.len() < stop.after && stop.at.is_none_or(|at| begun < at) {
-        let answer = connection.exchange(&question.request).await;
-        let good = answer.starts_with(b"HTTP/1.1 200") && marker.find(answer).is_some();
+        let (answer, is_ok) = match &mut connection {
+            ClientConnection::Http(connection) => {
+                let answer = connection.exchange(&question.request).await;
+                (answer, answer.starts_with(b"HTTP/1.1 200"))
+            }
+            ClientConnection::Grpc(connection) => connection.exchange().await,
+        };
+        let good = is_ok && marker.find(answer).is_some();
         assert!(good, "port {} answers: {}", question.port, String::from_utf8_lossy(answer));
         let done = Instant::now();
         times.push(done - begun);

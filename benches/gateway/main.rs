@@ -5,8 +5,8 @@
 //! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse] [--telemetry]
 //! [--beside BINARY] [--instructions]`.
 //!
-//! Four processes on loopback: the load (this one), the agent, the pass-through, and the real
-//! gateway. The ways to the agent take turns in every round; figures are medians over rounds, and
+//! Five processes on loopback: the load (this one), the agent, the pass-through for HTTP/1.1 and the
+//! one for gRPC, and the real gateway. The ways to the agent take turns in every round; figures are medians over rounds, and
 //! ratios are made within a round, so that other work of the machine affects both sides. CPU is
 //! that of the process on the way alone, never of load or agent. With `--instructions` instead: the
 //! number of instructions of a call (needs valgrind). With `--tls` instead: the cost of
@@ -49,7 +49,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() {
     match Role::of_this_process() {
         Role::Agent { port } => agent::run(port),
-        Role::Pass { port, agent, threads } => pass::run(port, agent, threads),
+        Role::Pass { port, agent, threads, is_http2 } => pass::run(port, agent, threads, is_http2),
         Role::Load(options) => measure(&options),
     }
 }

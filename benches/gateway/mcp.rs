@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use mcp_a2a_gateway::a2a::grpc::{request_to_protobuf, write_frame};
+use mcp_a2a_gateway::a2a::{Dialect, Operation};
 use serde_json::{Value, json};
 
 use super::connection::Connection;
@@ -54,6 +56,19 @@ pub(crate) fn message(path: &str, with_stream: bool) -> Vec<u8> {
     // After the first line.
     let at = request.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     [&request[..at], b"a2a-version: 1.0\r\n", &request[at..]].concat()
+}
+
+/// The method by which messages are sent by gRPC.
+pub(crate) const GRPC_SEND: &str = "/lf.a2a.v1.A2AService/SendMessage";
+
+/// Returns the body of the same message by gRPC, for the agent that this tenant names.
+pub(crate) fn grpc_message(tenant: &str) -> Vec<u8> {
+    let message = json!({"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": TEXT}]});
+    let params = json!({"tenant": tenant, "message": message}).to_string();
+    let message = request_to_protobuf(Operation::Send, Dialect::V1, params.as_bytes()).unwrap();
+    let mut frame = Vec::new();
+    assert!(write_frame(&mut frame, &message));
+    frame
 }
 
 fn call(tool: &str, with_progress: bool) -> Value {

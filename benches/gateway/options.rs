@@ -8,7 +8,7 @@ pub(crate) enum Role {
     /// The agent.
     Agent { port: u16 },
     /// The pass-through.
-    Pass { port: u16, agent: u16, threads: usize },
+    Pass { port: u16, agent: u16, threads: usize, is_http2: bool },
     /// The load, which starts the others.
     Load(Options),
 }
@@ -48,7 +48,12 @@ impl Role {
         let number = |place: usize| words[place].parse::<u16>().expect("a number");
         match words.first().map(String::as_str) {
             Some("agent") => Self::Agent { port: number(1) },
-            Some("pass") => Self::Pass { port: number(1), agent: number(2), threads: number(3).into() },
+            Some(role @ ("pass" | "pass-grpc")) => Self::Pass {
+                port: number(1),
+                agent: number(2),
+                threads: number(3).into(),
+                is_http2: role == "pass-grpc",
+            },
             _ => Self::Load(Options::read(&words)),
         }
     }

@@ -2,11 +2,13 @@
 //! the upstream.
 //!
 //! Its listener is configured as the gateway's (`src/server`), so that buffers and modules make no
-//! difference.
+//! difference. For gRPC it speaks HTTP/2 on both sides, with many streams on a connection to the
+//! upstream, as the gateway has them.
 
 use std::net::Ipv4Addr;
 
 use async_trait::async_trait;
+use pingora::apps::HttpServerOptions;
 use pingora::listeners::ListenerConfig;
 use pingora::modules::http::HttpModules;
 use pingora::prelude::{HttpPeer, Result};
@@ -15,8 +17,12 @@ use pingora::proxy::{ProxyHttp, Session, http_proxy_service};
 use pingora::server::Server;
 use pingora::server::configuration::ServerConf;
 
+/// Most streams on a connection to the upstream.
+const MAX_STREAMS: usize = 100;
+
 struct Pass {
     agent: u16,
+    is_http2: bool,
 }
 
 #[async_trait]
@@ -28,16 +34,26 @@ impl ProxyHttp for Pass {
     fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
 
     async fn upstream_peer(&self, _http: &mut Session, (): &mut ()) -> Result<Box<HttpPeer>> {
-        Ok(Box::new(HttpPeer::new((Ipv4Addr::LOCALHOST, self.agent), false, String::new())))
+        let mut peer = HttpPeer::new((Ipv4Addr::LOCALHOST, self.agent), false, String::new());
+        if self.is_http2 {
+            peer.options.set_http_version(2, 2);
+            peer.options.max_h2_streams = MAX_STREAMS;
+        }
+        Ok(Box::new(peer))
     }
 }
 
 /// Runs until the process ends.
-pub(crate) fn run(port: u16, agent: u16, threads: usize) {
+pub(crate) fn run(port: u16, agent: u16, threads: usize, is_http2: bool) {
     let conf = ServerConf { threads, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();
-    let mut service = http_proxy_service(&server.configuration, Pass { agent });
+    let mut service = http_proxy_service(&server.configuration, Pass { agent, is_http2 });
+    if let Some(proxy) = service.app_logic_mut().filter(|_| is_http2) {
+        let mut options = HttpServerOptions::default();
+        options.h2c = true;
+        proxy.server_options = Some(options);
+    }
     let listener = ListenerConfig::tcp(format!("127.0.0.1:{port}"));
     service.add_listener(listener.l4_buffer(L4BufferSettings::new(4 * 1024, 1460)));
     server.add_service(service);

@@ -29,10 +29,16 @@ pub(crate) enum Way {
     GatewayStream,
     /// A stream through the A2A server: events are forwarded as they are.
     FaceStream,
+    /// An A2A call by gRPC through bare Pingora.
+    PassGrpc,
+    /// Through the gateway's A2A server, by gRPC on both sides.
+    FaceGrpc,
+    /// Through the gateway: an MCP call becomes an A2A call by gRPC.
+    GatewayGrpc,
 }
 
 impl Way {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 10] = [
         Self::Direct,
         Self::Pass,
         Self::Gateway,
@@ -40,6 +46,9 @@ impl Way {
         Self::PassStream,
         Self::GatewayStream,
         Self::FaceStream,
+        Self::PassGrpc,
+        Self::FaceGrpc,
+        Self::GatewayGrpc,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -51,6 +60,9 @@ impl Way {
             Self::PassStream => "pass-stream",
             Self::GatewayStream => "gateway-stream",
             Self::FaceStream => "face-stream",
+            Self::PassGrpc => "pass-grpc",
+            Self::FaceGrpc => "face-grpc",
+            Self::GatewayGrpc => "gateway-grpc",
         }
     }
 
@@ -59,7 +71,8 @@ impl Way {
         match self {
             Self::Gateway | Self::Face => Some(Self::Pass),
             Self::GatewayStream | Self::FaceStream => Some(Self::PassStream),
-            Self::Direct | Self::Pass | Self::PassStream => None,
+            Self::FaceGrpc | Self::GatewayGrpc => Some(Self::PassGrpc),
+            Self::Direct | Self::Pass | Self::PassStream | Self::PassGrpc => None,
         }
     }
 
@@ -68,6 +81,7 @@ impl Way {
         match self {
             Self::PassStream | Self::GatewayStream | Self::FaceStream => Some(EVENTS),
             Self::Direct | Self::Pass | Self::Gateway | Self::Face => None,
+            Self::PassGrpc | Self::FaceGrpc | Self::GatewayGrpc => None,
         }
     }
 }
@@ -89,6 +103,7 @@ pub(crate) struct Sample {
 pub(crate) struct Field {
     ways: Vec<(Way, Question)>,
     pass: Process,
+    pass_grpc: Process,
     gateway: Process,
     /// Ends last.
     agent: Process,
@@ -98,13 +113,15 @@ pub(crate) struct Field {
 impl Field {
     pub(crate) async fn set_up(options: &Options) -> Self {
         let agent = Process::role("agent", &[]);
-        let pass = Process::role("pass", &[agent.port.to_string(), options.threads.to_string()]);
+        let words = [agent.port.to_string(), options.threads.to_string()];
+        let [pass, pass_grpc] = ["pass", "pass-grpc"].map(|role| Process::role(role, &words));
         let port = free_port();
-        let config = write_config(port, agent.port, options, ("", &["plain", "flowing"]));
+        let config = write_config(port, agent.port, options, ("", &["plain", "flowing", "remote"]));
         let gateway = Process::gateway(config.path(), port);
-        let mut field = Self { ways: Vec::new(), pass, gateway, agent, _config: config };
+        let mut field = Self { ways: Vec::new(), pass, pass_grpc, gateway, agent, _config: config };
         for way in Way::ALL.into_iter().filter(|way| options.wants(way.name())) {
-            let ports = [&field.agent, &field.pass, &field.gateway].map(|process| process.port);
+            let pass = if way == Way::PassGrpc { &field.pass_grpc } else { &field.pass };
+            let ports = [&field.agent, pass, &field.gateway].map(|process| process.port);
             let question = question(way, ports).await;
             field.ways.push((way, question));
         }
@@ -115,7 +132,13 @@ impl Field {
         match way {
             Way::Direct => None,
             Way::Pass | Way::PassStream => Some(&self.pass),
-            Way::Gateway | Way::GatewayStream | Way::Face | Way::FaceStream => Some(&self.gateway),
+            Way::PassGrpc => Some(&self.pass_grpc),
+            Way::Gateway
+            | Way::GatewayStream
+            | Way::GatewayGrpc
+            | Way::Face
+            | Way::FaceStream
+            | Way::FaceGrpc => Some(&self.gateway),
         }
     }
 
@@ -155,20 +178,29 @@ impl Field {
 pub(crate) async fn question(way: Way, [agent, pass, gateway]: [u16; 3]) -> Question {
     let progress = way.events().is_some();
     let (tool, path) = if progress { ("flowing_say", "/flowing") } else { ("plain_say", "/plain") };
+    let remote = "remote_say";
     let (port, request) = match way {
         Way::Direct => (agent, mcp::message(path, progress)),
         Way::Pass | Way::PassStream => (pass, mcp::message(path, progress)),
         Way::Gateway | Way::GatewayStream => (gateway, mcp::call_in_session(gateway, tool, progress).await),
         Way::Face | Way::FaceStream => (gateway, mcp::message_past(gateway, path, tool, progress).await),
+        Way::PassGrpc => (pass, mcp::grpc_message("remote")),
+        Way::FaceGrpc => {
+            mcp::session_with(gateway, remote).await;
+            (gateway, mcp::grpc_message("remote"))
+        }
+        Way::GatewayGrpc => (gateway, mcp::call_in_session(gateway, remote, false).await),
     };
     let marker = match way {
         Way::Direct | Way::Pass | Way::Face => "TASK_STATE_COMPLETED",
         // The first event and not the last: a stream that was not one would be noticed.
         Way::PassStream | Way::FaceStream => "TASK_STATE_WORKING",
-        Way::Gateway => "\"isError\":false",
+        Way::Gateway | Way::GatewayGrpc => "\"isError\":false",
+        // A word of the answer: states are numbers in protobuf.
+        Way::PassGrpc | Way::FaceGrpc => "umbrella",
         Way::GatewayStream => "notifications/progress",
     };
-    Question { port, request: request.into(), marker }
+    Question { port, request: request.into(), marker, is_grpc: matches!(way, Way::PassGrpc | Way::FaceGrpc) }
 }
 
 /// Converts a count to a divisor.

@@ -4,10 +4,12 @@
 //! things in different versions. Faults of the gateway are in `fault`, HTTP and connection failures
 //! in `transport`.
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
 use super::sanitize::{clean, clean_line};
+use crate::jsonrpc::{Object, Text};
 
 /// Maximum length of an error message, in bytes.
 const MAX_MESSAGE: usize = 2048;
@@ -135,6 +137,26 @@ impl AgentError {
 
     pub(crate) fn invalid_response(what: &str) -> Self {
         Self::NotA2a(clean_line(what, MAX_WHAT))
+    }
+}
+
+/// The content of an error of HTTP+JSON (AIP-193).
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RestError<'a> {
+    /// The name of a code of gRPC.
+    #[serde(borrow)]
+    pub(super) status: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) message: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) details: Option<&'a RawValue>,
+}
+
+impl<'a> RestError<'a> {
+    /// Reads the member `error` of a body. One of another form says nothing.
+    pub(super) fn read(error: &'a RawValue) -> Self {
+        serde_json::from_str::<Object<Self>>(error.get()).map(|Object(read)| read).unwrap_or_default()
     }
 }
 

@@ -327,8 +327,9 @@ struct ProtoPush<'a> {
 
 impl<'a> ProtoPush<'a> {
     fn new(push: &'a RegisteredPush) -> Self {
-        let (task, config) = (push.task_id.as_deref(), push.config.id.as_deref());
-        let (task, config) = (task.unwrap_or_default(), config.unwrap_or_default());
+        let task = push.task_id.as_deref().unwrap_or_default();
+        // An agent that is given no id uses that of the task; one of 0.1 has none.
+        let config = push.config.id.as_deref().filter(|id| !id.is_empty()).unwrap_or(task);
         Self {
             name: format!("tasks/{task}/pushNotificationConfigs/{config}"),
             push_notification_config: PushOut::new(&push.config, Dialect::V0_3),

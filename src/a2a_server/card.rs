@@ -9,7 +9,6 @@
 //! docs/spec/a2a.md §3.1. Out of scope: fetching the card (see `agents`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST, HeaderName, VARY};
 use http::{HeaderValue, StatusCode};
@@ -18,13 +17,12 @@ use serde_json::{Map, Value, json};
 
 use super::error::A2aError;
 use super::{A2aServer, AgentScope, JSON, TypedBody, write};
-use crate::a2a::{Dialect, bindings_of, skill_id};
-use crate::agents::{self as directory, ResolvedAgent};
+use crate::a2a::{Dialect, skill_id};
+use crate::agents::ResolvedAgent;
 use crate::auth::Caller;
 use crate::calls::resolved_agent;
-use crate::config::{
-    Agent, Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification,
-};
+use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification};
+use crate::discovery::{ServedAddress, ServedInterface};
 use crate::fault::{AgentFailure, ClientGone};
 use crate::http_edge::{AccessRecord, ClientConnection, Headers, cacheable_json};
 use crate::jsonrpc::object::RawObject;
@@ -32,10 +30,8 @@ use crate::telemetry::label;
 
 /// Rewriter of an agent's card for one caller.
 pub(super) struct CardRewriter<'a> {
-    /// URL of the agent at the gateway.
-    url: String,
-    /// The agent over gRPC.
-    grpc: GrpcAddress,
+    /// The agent at the gateway.
+    address: ServedAddress,
     /// Dialect of the agent.
     dialect: Dialect,
     /// Version in the agent's card.
@@ -49,56 +45,6 @@ pub(super) struct CardRewriter<'a> {
     /// Returns true if the caller may use a skill.
     shows: Box<dyn Fn(&str) -> bool + Send + Sync + 'a>,
 }
-
-/// Address of an agent over gRPC: `host:port`, as clients of gRPC take it.
-#[derive(Debug, Clone)]
-struct GrpcAddress {
-    /// Address of the gateway, at which the tenant of a message of 1.0 names the agent.
-    authority: String,
-    /// Tenant that names the agent.
-    tenant: String,
-    /// Address for clients of 0.3, which know no tenant; `None` if the agent has none.
-    of_0_3: Option<String>,
-}
-
-impl GrpcAddress {
-    /// Creates the address of an agent at a gateway with this URL. `is_alone` for the only agent that
-    /// the caller sees.
-    fn new(url: &str, agent: &Agent, is_alone: bool) -> Self {
-        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-        let port = if scheme == "https" { 443 } else { 80 };
-        let written = rest.split('/').next().unwrap_or_default();
-        let has_port = |authority: &str| {
-            let port = authority.rsplit_once(':').map(|(_, port)| port);
-            port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
-        };
-        let authority = if has_port(written) { written.to_owned() } else { format!("{written}:{port}") };
-        let own = agent.a2a_host.as_deref().map(|host| match authority.rsplit_once(':') {
-            Some((_, port)) if !has_port(host) => format!("{host}:{port}"),
-            Some(_) | None => host.to_owned(),
-        });
-        let of_0_3 = own.or_else(|| is_alone.then(|| authority.clone()));
-        Self { authority, tenant: agent.name.clone(), of_0_3 }
-    }
-
-    /// Returns the interface of a version in the form of 1.0, if there is one.
-    fn interface(&self, version: Dialect) -> Option<Value> {
-        let number = version.version();
-        match version {
-            Dialect::V1 => Some(json!({
-                "url": self.authority, "protocolBinding": GRPC, "protocolVersion": number, "tenant": self.tenant,
-            })),
-            Dialect::V0_3 => self
-                .of_0_3
-                .as_ref()
-                .map(|url| json!({ "url": url, "protocolBinding": GRPC, "protocolVersion": number })),
-            Dialect::V0_1 => None,
-        }
-    }
-}
-
-/// Name of the binding in cards.
-const GRPC: &str = "GRPC";
 
 /// Members about calling the agent, or private to the agent, in every version.
 const OWN_MEMBERS: [&str; 11] = [
@@ -159,36 +105,27 @@ impl CardRewriter<'_> {
     fn interfaces(&self, card: &mut RawObject) {
         let clients = &self.clients;
         if clients.contains(&Dialect::V1) {
-            let each: Vec<Value> = clients.iter().flat_map(|version| self.interfaces_of(*version)).collect();
+            let each: Vec<ServedInterface<'_>> =
+                clients.iter().flat_map(|version| self.address.interfaces(*version)).collect();
             card.insert_or_replace("supportedInterfaces", &each);
         }
         if clients.iter().any(|version| *version != Dialect::V1) {
-            card.insert_or_replace("url", &self.url);
+            card.insert_or_replace("url", &self.address.url);
         }
         if clients.contains(&Dialect::V0_3) {
             card.insert_or_replace("preferredTransport", &"JSONRPC");
-            if let Some(url) = &self.grpc.of_0_3 {
-                let interfaces = [
-                    json!({ "url": self.url, "transport": "JSONRPC" }),
-                    json!({ "url": url, "transport": GRPC }),
-                ];
-                card.insert_or_replace("additionalInterfaces", &interfaces);
+            let interfaces = self.address.interfaces(Dialect::V0_3);
+            if interfaces.len() > 1 {
+                let of = |each: &ServedInterface<'_>| json!({ "url": each.url, "transport": each.protocol_binding });
+                card.insert_or_replace(
+                    "additionalInterfaces",
+                    &interfaces.iter().map(of).collect::<Vec<_>>(),
+                );
             }
             // An agent of 0.2 is served to clients of 0.3, which require that version in the card.
             let own = self.version.filter(|own| !self.has_others() || own.starts_with("0.3"));
             card.insert_or_replace("protocolVersion", &own.unwrap_or("0.3.0"));
         }
-    }
-
-    /// Returns the interfaces of a version, in order of preference for SDKs without one. 0.1 has
-    /// none.
-    fn interfaces_of(&self, version: Dialect) -> Vec<Value> {
-        let bindings = match version {
-            Dialect::V1 | Dialect::V0_3 => bindings_of(&[version]),
-            Dialect::V0_1 => &[],
-        };
-        let of = |binding: &&str| json!({ "url": self.url, "protocolBinding": binding, "protocolVersion": version.version() });
-        bindings.iter().map(of).chain(self.grpc.interface(version)).collect()
     }
 
     /// Returns a skill without its own security requirements, if the caller may use it.
@@ -215,6 +152,8 @@ pub(super) struct CardReader<'c> {
     /// Dialects of the clients, in order of preference. If only clients of 1.0 read a card, it has
     /// no known member of other versions: some readers of extended cards reject unknown members.
     pub(super) clients: Vec<Dialect>,
+    /// True if the clients can call the gateway over gRPC.
+    pub(super) has_grpc: bool,
 }
 
 impl A2aServer {
@@ -248,7 +187,7 @@ impl A2aServer {
     ) -> Result<String, AgentFailure> {
         let resolved = resolved_agent(&scope.agent, record.forwarded.as_ref())?.in_effect();
         let clients = resolved.interface.dialect.served_with(scope.agent.settings.translate);
-        let reader = CardReader { caller: &record.caller, url, clients };
+        let reader = CardReader { caller: &record.caller, url, clients, has_grpc: record.has_grpc };
         let card = self
             .card_rewriter(scope, &resolved, reader)
             .rewrite(resolved.card.raw.get())
@@ -273,12 +212,13 @@ impl A2aServer {
         reader: CardReader<'_>,
     ) -> CardRewriter<'a> {
         let visible = self.discovery.visible_skills(reader.caller, &scope.agent);
-        let is_visible =
-            |agent: &&Arc<directory::Agent>| self.authorizer.is_visible(reader.caller, &agent.settings.name);
-        let is_alone = self.only_agent(is_visible).is_some();
+        let mut address = ServedAddress::new(&reader.url, scope.name());
+        if reader.has_grpc {
+            let is_alone = self.discovery.only_agent(reader.caller).is_some();
+            address = address.with_grpc(&reader.url, &scope.agent.settings, is_alone);
+        }
         CardRewriter {
-            grpc: GrpcAddress::new(&reader.url, &scope.agent.settings, is_alone),
-            url: format!("{}/a2a/{}", reader.url, scope.name()),
+            address,
             dialect: resolved.interface.dialect,
             version: resolved.interface.version.as_deref(),
             clients: reader.clients,
@@ -573,7 +513,7 @@ impl PresentedScheme {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ApiKeys, CertificateName};
+    use crate::config::{Agent, ApiKeys, CertificateName};
 
     fn auth() -> Auth {
         let issuer = |name: &str, keys| TokenIssuer {
@@ -664,8 +604,11 @@ mod tests {
 
     fn front(dialect: Dialect, translate: bool) -> CardRewriter<'static> {
         CardRewriter {
-            grpc: GrpcAddress::new("https://gw.example", &Agent::new("bard", "x"), false),
-            url: "https://gw.example/a2a/bard".to_owned(),
+            address: ServedAddress::new("https://gw.example", "bard").with_grpc(
+                "https://gw.example",
+                &Agent::new("bard", "x"),
+                false,
+            ),
             dialect,
             version: None,
             clients: dialect.served_with(translate),
@@ -730,7 +673,7 @@ mod tests {
     fn the_shape_is_that_of_the_version_where_no_other_is_served() {
         let new = front(Dialect::V1, false).rewrite(CARD).unwrap();
         assert!(new.contains(
-            r#""supportedInterfaces":[{"protocolBinding":"JSONRPC","protocolVersion":"1.0","url":"https://gw.example/a2a/bard"}"#
+            r#""supportedInterfaces":[{"url":"https://gw.example/a2a/bard","protocolBinding":"JSONRPC","protocolVersion":"1.0"}"#
         ) && !new.contains("preferredTransport"), "{new}");
         let old = front(Dialect::V0_3, false).rewrite(CARD).unwrap();
         assert!(

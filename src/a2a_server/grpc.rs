@@ -5,7 +5,7 @@
 //! (`agents.NAME.a2a.host`), in 1.0 by the `tenant` of the message, or it is the only one that the
 //! caller sees. A [`GrpcConnection`] stands between the HTTP edge and the face: every response that is
 //! written to it, of the face or of a check before it, leaves as messages and a status. See
-//! `http_edge::grpc` for frames and trailers, `a2a::grpc` for protobuf.
+//! `http_edge::grpc` for heads and trailers, `a2a::grpc` for frames and protobuf.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -23,7 +23,9 @@ use super::error::{A2aError, grpc_name};
 use super::proxy::ProxiedRequest;
 use super::request::{JsonRpcRequest, ParamMembers};
 use super::{A2aServer, AgentScope, EXTENSIONS, TypedBody, VERSION, version, write};
-use crate::a2a::grpc::{GrpcStatus, request_to_json, response_to_protobuf};
+use crate::a2a::grpc::{
+    FrameError, GrpcStatus, UnaryReader, request_to_json, response_to_protobuf, write_frame,
+};
 use crate::a2a::translate::{Operation, from_proto_json, to_proto_json};
 use crate::a2a::{Binding, Dialect};
 use crate::agents::{Agent, ResolvedAgent};
@@ -32,9 +34,8 @@ use crate::calls::resolved_agent;
 use crate::config::Require;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, ClientConnection, FrameError, GRPC, GRPC_ACCEPT_ENCODING, MessageReader, ResponseHead,
-    ResponseSink, Route, TrailerSink, capped_message, message_encoding, request_timeout, trailers,
-    write_frame,
+    AccessRecord, ClientConnection, GRPC, GRPC_ACCEPT_ENCODING, ResponseHead, ResponseSink, Route,
+    TrailerSink, message_encoding, request_timeout, trailers,
 };
 use crate::jsonrpc::object::RawObject;
 use crate::jsonrpc::{Id, Text, well_formed};
@@ -56,7 +57,7 @@ pub(crate) struct GrpcConnection<'a, C> {
     http: &'a mut C,
     /// `None` if no version has the method.
     method: Option<GrpcMethod>,
-    message: MessageReader,
+    message: UnaryReader,
     deadline: Option<Instant>,
     /// True once the client takes no response any more.
     is_late: bool,
@@ -108,7 +109,7 @@ impl<'a, C: TrailerSink> GrpcConnection<'a, C> {
         let MessageLimits { request, event } = limits;
         Self {
             method,
-            message: MessageReader::new(request),
+            message: UnaryReader::new(request),
             deadline,
             is_late: false,
             refusal,
@@ -219,19 +220,10 @@ impl<'a, C: TrailerSink> GrpcConnection<'a, C> {
                 _ => grpc_name(http),
             });
         }
-        // Servers of 0.3 have one code for all that they cannot do.
-        let is_older = self.method.is_some_and(|method| method.dialect == Dialect::V0_3);
-        let is_content = |status: &GrpcStatus| {
-            status.info.as_ref().is_some_and(|info| info.reason == "CONTENT_TYPE_NOT_SUPPORTED")
-        };
-        if is_older && let Some(info) = &found.info {
-            // They tell errors apart by a name before the text.
-            found.message = format!("{}: {}", error_class(&info.reason), found.message);
+        match self.method {
+            Some(method) if method.dialect == Dialect::V0_3 => as_of_0_3(found, method.operation),
+            Some(_) | None => found,
         }
-        if is_older && (found.name() == "FAILED_PRECONDITION" || is_content(&found)) {
-            found.code = code("UNIMPLEMENTED");
-        }
-        found
     }
 
     /// Sends the events that are complete with these bytes.
@@ -265,6 +257,25 @@ impl<'a, C: TrailerSink> GrpcConnection<'a, C> {
     }
 }
 
+/// Returns the status as servers of 0.3 have it: one code for all that they cannot do, and the name of
+/// the error before the text.
+fn as_of_0_3(status: GrpcStatus, operation: Operation) -> GrpcStatus {
+    let reason = status.info.as_ref().map(|info| info.reason.as_str());
+    let is_unsupported = match (reason, status.name()) {
+        (Some("CONTENT_TYPE_NOT_SUPPORTED"), _) => true,
+        // The JavaScript client knows these two by this code alone.
+        (Some("TASK_NOT_CANCELABLE" | "EXTENDED_AGENT_CARD_NOT_CONFIGURED"), _) => false,
+        (None, "FAILED_PRECONDITION") => !matches!(operation, Operation::Cancel | Operation::ExtendedCard),
+        (_, name) => name == "FAILED_PRECONDITION",
+    };
+    let code = if is_unsupported { code("UNIMPLEMENTED") } else { status.code };
+    let message = match reason {
+        Some(reason) => format!("{}: {}", error_class(reason), status.message),
+        None => status.message,
+    };
+    GrpcStatus { code, message, info: status.info }
+}
+
 /// Returns the name of the class of an error: `TaskNotFoundError` for `TASK_NOT_FOUND`.
 fn error_class(reason: &str) -> String {
     let word = |word: &str| {
@@ -277,10 +288,7 @@ fn error_class(reason: &str) -> String {
 
 /// Returns the trailers of a status.
 fn trailers_of(status: &GrpcStatus) -> HeaderMap {
-    // The details repeat the text.
-    let message = capped_message(&status.message);
-    let details = GrpcStatus { message: message.to_owned(), ..status.clone() }.details();
-    trailers(status.code, message, details.as_deref())
+    trailers(status.code, &status.encoded_message(), status.details().as_deref())
 }
 
 /// Returns the code of this name.
@@ -384,7 +392,7 @@ impl<C: TrailerSink> ClientConnection for GrpcConnection<'_, C> {
             None => self.message.finish().map(|()| None),
         };
         message.map_err(|error| {
-            self.refusal = Some(status(error.code(), &error.to_string()));
+            self.refusal = Some(status(error.code_name(), &error.to_string()));
             match error {
                 FrameError::TooLong(limit) => Fault::BodyTooLarge(limit),
                 FrameError::Compressed | FrameError::Trailing | FrameError::Incomplete => {
@@ -506,7 +514,7 @@ impl A2aServer {
         let agent = match (named, tenant.as_deref()) {
             (Some(named), Some(tenant)) if named != tenant => None,
             (Some(name), _) | (None, Some(name)) => self.directory.find(name).filter(is_visible),
-            (None, None) => Some(self.only_agent(is_visible).ok_or_else(|| {
+            (None, None) => Some(self.discovery.only_agent(&record.caller).ok_or_else(|| {
                 Fault::InvalidParams(
                     "the agent is not named: use the tenant on its card (A2A 1.0), or its own host (0.3)"
                         .into(),
@@ -515,12 +523,6 @@ impl A2aServer {
         };
         let agent = agent.ok_or(Fault::NoSuchPath)?.clone();
         Ok(NamedRequest { agent, params })
-    }
-
-    /// Returns the agent that is visible, if it is the only one.
-    pub(super) fn only_agent(&self, is_visible: impl Fn(&&Arc<Agent>) -> bool) -> Option<&Arc<Agent>> {
-        let mut visible = self.directory.agents().iter().filter(is_visible);
-        visible.next().filter(|_| visible.next().is_none())
     }
 
     async fn handle_grpc<C: TrailerSink>(

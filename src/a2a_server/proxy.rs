@@ -220,7 +220,7 @@ impl A2aServer {
     ) -> Option<CardRewriter<'a>> {
         (call.operation == Some(Operation::ExtendedCard)).then(|| {
             let (caller, url) = (&record.caller, self.settings.public_url.for_client(http));
-            let reader = CardReader { caller, url, clients: vec![call.client] };
+            let reader = CardReader { caller, url, clients: vec![call.client], has_grpc: record.has_grpc };
             self.card_rewriter(call.scope, &call.resolved, reader)
         })
     }

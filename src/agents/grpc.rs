@@ -2,17 +2,17 @@
 //! agent the response that it would give by HTTP+JSON.
 //!
 //! So no reader of responses knows the binding. A status of gRPC becomes a status of HTTP with the error
-//! in JSON; the messages of a stream become the events of a stream of SSE. Frames have the length of
-//! their message in front, which is checked before memory is taken for it. The codec is in `a2a::grpc`.
+//! in JSON; the messages of a stream become the events of a stream of SSE. The codec and the readers of
+//! frames and statuses are in `a2a::grpc`.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
-use percent_encoding::percent_decode;
 use serde_json::{Value, json};
 
 use super::rpc::BodyKind;
-use crate::a2a::{Dialect, Operation, clean, grpc};
+use crate::a2a::grpc::{FrameError, FrameReader, write_frame};
+use crate::a2a::{Dialect, Operation, grpc};
 use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
 use crate::sse;
@@ -28,12 +28,8 @@ pub(super) const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
 const DETAILS: &str = "grpc-status-details-bin";
-/// The flag and the length before each message.
-const PREFIX_BYTES: usize = 5;
 /// The maximum size of a message of a stream until its reader says another, in bytes: the limit of gRPC.
 const DEFAULT_MESSAGE_BYTES: usize = 4 << 20;
-/// The maximum size of the words of an agent in a status, in bytes.
-const MAX_WORDS_BYTES: usize = 2048;
 
 /// The failure to read a response.
 #[derive(Debug)]
@@ -53,6 +49,16 @@ impl From<TransportError> for ReplyError {
 impl From<AgentFailure> for ReplyError {
     fn from(failure: AgentFailure) -> Self {
         Self::Agent(failure)
+    }
+}
+
+impl From<FrameError> for ReplyError {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::TooLong(limit) => AgentFailure::LimitExceeded(limit, "one event").into(),
+            FrameError::Compressed => violation("its message is compressed, which was not asked for"),
+            FrameError::Trailing | FrameError::Incomplete => violation(error.to_string()),
+        }
     }
 }
 
@@ -81,13 +87,11 @@ impl GrpcMethod {
             tracing::debug!(%error, "failed to encode request as protobuf");
             AgentFailure::Rejected("the request has no form in gRPC".to_owned())
         })?;
-        let length = u32::try_from(message.len());
-        let length = length.map_err(|_| AgentFailure::Internal("the request is too large for gRPC"))?;
-        let mut frame = BytesMut::with_capacity(PREFIX_BYTES + message.len());
-        frame.extend_from_slice(&[0]);
-        frame.extend_from_slice(&length.to_be_bytes());
-        frame.extend_from_slice(&message);
-        Ok(frame.freeze())
+        let mut frame = Vec::new();
+        match write_frame(&mut frame, &message) {
+            true => Ok(frame.into()),
+            false => Err(AgentFailure::Internal("the request is too large for gRPC")),
+        }
     }
 
     fn decode(self, message: &[u8], limit: usize, what: &'static str) -> Result<Vec<u8>, ReplyError> {
@@ -118,7 +122,7 @@ pub(super) const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 /// Returns the request for the health of a server, without its path.
 pub(super) fn health_check() -> Request<Bytes> {
     // A message without members: the whole server.
-    let mut request = Request::new(Bytes::from_static(&[0; PREFIX_BYTES]));
+    let mut request = Request::new(Bytes::from_static(&[0; 5]));
     *request.method_mut() = Method::POST;
     request.headers_mut().insert(CONTENT_TYPE, MEDIA_TYPE);
     request
@@ -194,7 +198,7 @@ impl AgentResponse {
     pub(super) fn held(&self) -> usize {
         match self {
             Self::Http(_) => 0,
-            Self::Grpc(reply) => reply.frames.held.len(),
+            Self::Grpc(reply) => reply.frames.held(),
         }
     }
 
@@ -318,7 +322,7 @@ impl GrpcResponse {
     /// Returns the status after the end of the body.
     fn end(&mut self) -> Result<Option<CallStatus>, ReplyError> {
         (self.is_over, self.held) = (true, None);
-        if !self.frames.held.is_empty() {
+        if self.frames.held() > 0 {
             return Err(violation("its answer ends within a message"));
         }
         let trailers = self.reply.trailers().unwrap_or_else(|| self.reply.headers());
@@ -386,7 +390,7 @@ impl GrpcResponse {
         };
         let mut message = None;
         loop {
-            let next = self.frames.next(limit).map_err(too_large)?;
+            let next = self.frames.next(limit).map_err(|error| too_large(error.into()))?;
             if let Some(next) = next {
                 if message.replace(next).is_some() {
                     return Err(violation("it answers a call of one message with several"));
@@ -416,58 +420,6 @@ fn is_grpc(head: &HeaderMap) -> bool {
     ["application/grpc", "application/grpc+proto"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// The messages in the bytes of a body.
-#[derive(Default)]
-struct FrameReader {
-    held: BytesMut,
-}
-
-impl FrameReader {
-    /// Adds bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`FrameReader::next`], which the caller calls until nothing is left.
-    fn push(&mut self, bytes: &[u8], limit: usize) -> Result<(), ReplyError> {
-        self.held.extend_from_slice(bytes);
-        self.check(limit).map(drop)
-    }
-
-    /// Returns the length of the first message, once it is known.
-    fn check(&self, limit: usize) -> Result<Option<usize>, ReplyError> {
-        let Some((&[flag, a, b, c, d], _)) = self.held.split_first_chunk::<PREFIX_BYTES>() else {
-            return Ok(None);
-        };
-        if flag != 0 {
-            return Err(violation("its message is compressed, which was not asked for"));
-        }
-        match usize::try_from(u32::from_be_bytes([a, b, c, d])) {
-            Ok(length) if length <= limit => Ok(Some(length)),
-            _ => Err(AgentFailure::LimitExceeded(limit, "one event").into()),
-        }
-    }
-
-    /// Returns the number of bytes of the first message and all that follows, as far as known.
-    fn expected(&self) -> usize {
-        let announced = self.check(usize::MAX).ok().flatten().unwrap_or_default();
-        self.held.len().max(announced)
-    }
-
-    /// Returns the next complete message.
-    ///
-    /// # Errors
-    ///
-    /// [`ReplyError`] if it is compressed, or larger than `limit` bytes.
-    fn next(&mut self, limit: usize) -> Result<Option<Bytes>, ReplyError> {
-        let Some(length) = self.check(limit)? else { return Ok(None) };
-        if self.held.len() < PREFIX_BYTES + length {
-            return Ok(None);
-        }
-        let mut frame = self.held.split_to(PREFIX_BYTES + length).freeze();
-        Ok(Some(frame.split_off(PREFIX_BYTES)))
-    }
-}
-
 /// The status at the end of a call, as a response of HTTP+JSON.
 #[derive(Debug, Clone, PartialEq)]
 struct CallStatus(grpc::GrpcStatus);
@@ -476,13 +428,10 @@ impl CallStatus {
     /// Reads the status of trailers; `None` if they have none.
     fn read(trailers: &HeaderMap) -> Result<Option<Self>, ReplyError> {
         let Some(code) = trailers.get(STATUS) else { return Ok(None) };
-        let code = code.to_str().ok().and_then(|text| text.parse().ok());
-        let code = code.ok_or_else(|| violation("its gRPC status is no number"))?;
-        let said = trailers.get(MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default();
-        let message = clean(&percent_decode(said).decode_utf8_lossy(), MAX_WORDS_BYTES);
-        let status = grpc::GrpcStatus { code, message, info: None };
+        let message = trailers.get(MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default();
         let details = trailers.get(DETAILS).and_then(|value| value.to_str().ok());
-        Ok(Some(Self(details.map_or(status.clone(), |details| status.with_details(details)))))
+        let status = code.to_str().ok().and_then(|code| grpc::GrpcStatus::read(code, message, details));
+        status.map(|status| Some(Self(status))).ok_or_else(|| violation("its gRPC status is no number"))
     }
 
     fn is_ok(&self) -> bool {
@@ -568,41 +517,6 @@ fn error_info(info: &grpc::ErrorInfo) -> Value {
 mod tests {
     use super::*;
 
-    fn frame(message: &[u8]) -> Vec<u8> {
-        let mut frame = vec![0];
-        frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
-        frame.extend_from_slice(message);
-        frame
-    }
-
-    fn all(reader: &mut FrameReader) -> Vec<Bytes> {
-        std::iter::from_fn(|| reader.next(10).unwrap()).collect()
-    }
-
-    #[test]
-    fn messages_do_not_depend_on_chunks() {
-        let whole = [frame(b"one"), frame(b""), frame(b"ten bytes!")].concat();
-        for size in 1..=whole.len() {
-            let mut reader = FrameReader::default();
-            let mut found = Vec::new();
-            for chunk in whole.chunks(size) {
-                reader.push(chunk, 10).unwrap();
-                found.extend(all(&mut reader));
-            }
-            assert_eq!(found, [&b"one"[..], b"", b"ten bytes!"], "{size}");
-            assert!(reader.held.is_empty());
-        }
-    }
-
-    #[test]
-    fn length_is_checked_before_message_comes() {
-        let mut large = FrameReader::default();
-        let error = large.push(&[0, 0, 0, 0, 11], 10).unwrap_err();
-        assert!(matches!(error, ReplyError::Agent(AgentFailure::LimitExceeded(10, _))), "{error:?}");
-        let error = FrameReader::default().push(&[1, 0, 0, 0, 1], 10).unwrap_err();
-        assert!(matches!(error, ReplyError::Agent(AgentFailure::ProtocolViolation(_))), "{error:?}");
-    }
-
     #[test]
     fn timeout_has_at_most_eight_digits() {
         use std::time::Duration;
@@ -672,12 +586,10 @@ mod tests {
     }
 
     #[test]
-    fn words_are_decoded_and_bounded() {
-        assert_eq!(status("5", "caf%C3%A9%0A%zz").0.message, clean("café\n%zz", 2048));
-        assert!(status("5", &"x".repeat(10_000)).0.message.len() <= MAX_WORDS_BYTES);
-        let mut odd = HeaderMap::new();
-        assert!(CallStatus::read(&odd).unwrap().is_none());
-        odd.insert(STATUS, "five".parse().unwrap());
-        assert!(CallStatus::read(&odd).is_err());
+    fn status_that_is_no_number_is_a_violation() {
+        let mut trailers = HeaderMap::new();
+        assert!(CallStatus::read(&trailers).unwrap().is_none());
+        trailers.insert(STATUS, "five".parse().unwrap());
+        assert!(CallStatus::read(&trailers).is_err());
     }
 }

@@ -543,6 +543,10 @@ impl AgentKeys {
             Some(described) if self.streaming.place().is_none() => described,
             _ => self.streaming(context),
         };
+        let binding = match described.as_ref().and_then(|described| described.binding) {
+            Some(described) if self.binding.place().is_none() => described,
+            _ => self.binding(context),
+        };
         let mut a2a = std::mem::take(&mut self.a2a).open();
         let mut agent = Agent {
             signature: signature.and_then(|signature| signature.resolve(context)),
@@ -555,7 +559,7 @@ impl AgentKeys {
             description: self.description(context),
             skills: self.skills(context),
             protocol: self.protocol(context),
-            binding: self.binding(context),
+            binding,
             output_modes: self.output_modes(context),
             extensions: self.extensions(context),
             allow_hosts: self.allow_hosts(context),

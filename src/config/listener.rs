@@ -35,6 +35,9 @@ section! {
         /// for A2A clients; `/a2a` and `/.well-known/api-catalog`: lists of them), `health`
         /// (`/healthz`), `push` (`/push/…`, for notifications of agents).
         serve: Vec<Spanned<ServiceName>> = [mcp, health] [schema { "minItems": 1 }],
+        /// True if `a2a` is served over gRPC too. `false` is for a listener behind a proxy that
+        /// passes on HTTP/1.1 only: cards and the list of agents name no gRPC then.
+        grpc: bool => bool = true,
         /// Credentials that clients must present here, of the mechanisms under `auth`: `any` of
         /// them, `all`, or `none` (a client without credentials is anonymous); or for example
         /// `{ any: [certificate, token] }`. Presented credentials must be valid in any case.
@@ -126,8 +129,9 @@ impl ListenerKeys {
     ) -> Option<Listener> {
         let address = self.address(context);
         let proxies = self.proxies(context);
+        let grpc = self.grpc(context);
         let tls = self.tls.open().and_then(|tls| tls.resolve(context));
-        let serve = services(self.serve, context);
+        let serve = Services { grpc, ..services(self.serve, context) };
         let shows_certificates = tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
         let place = self.require.place().unwrap_or(&self.section).clone();
         let require = requirement(self.require, mechanisms, shows_certificates, context);
@@ -161,6 +165,8 @@ pub struct Services {
     pub mcp: bool,
     /// `/a2a/{agent}`.
     pub a2a: bool,
+    /// True if `a2a` includes gRPC.
+    pub grpc: bool,
     /// `/healthz`.
     pub health: bool,
     /// `/push/{token}`, for agents.
@@ -169,7 +175,7 @@ pub struct Services {
 
 impl Default for Services {
     fn default() -> Self {
-        Self { mcp: true, a2a: false, health: true, push: false }
+        Self { mcp: true, a2a: false, grpc: true, health: true, push: false }
     }
 }
 
@@ -197,7 +203,7 @@ fn services(written: Spanned<Vec<Spanned<ServiceName>>>, context: &mut ResolveCo
     if list.is_empty() {
         context.problem(&place, "is empty (write [mcp, health])");
     }
-    let mut services = Services { mcp: false, a2a: false, health: false, push: false };
+    let mut services = Services { mcp: false, health: false, ..Services::default() };
     for service in list.into_iter().filter_map(Spanned::value) {
         match service {
             ServiceName::Mcp => services.mcp = true,

@@ -25,7 +25,9 @@ use crate::agents::{Agent, ResolvedAgent};
 use crate::auth::{Action, Caller, Endpoint, Rules, ServedProtocol};
 use crate::bridge::resource_uri::decoded;
 use crate::bridge::resource_view::{AgentCapabilities, Reachability};
-use crate::bridge::search::{AgentMatch, AgentQuery, CatalogEntry, ListedAgent, catalog, page};
+use crate::bridge::search::{
+    AgentMatch, AgentQuery, CatalogEntry, ListedAgent, ServedInterface, catalog, page,
+};
 use crate::config;
 use crate::fault::{Abort, Fault};
 use crate::http_edge::{API_CATALOG, AccessRecord, Headers, ResponseSink, Route, cacheable_json};
@@ -46,12 +48,104 @@ struct ListQuery {
     cursor: Option<String>,
 }
 
+/// Name of gRPC in cards.
+const GRPC: &str = "GRPC";
+
+/// Address of an agent at the gateway, in every binding that A2A clients may use.
+#[derive(Debug, Clone)]
+pub(crate) struct ServedAddress {
+    /// URL of JSON-RPC and HTTP+JSON.
+    pub(crate) url: String,
+    /// Address of gRPC; `None` if it is not served.
+    grpc: Option<GrpcAddress>,
+}
+
+/// Address of an agent over gRPC: `host:port`, as clients of gRPC take it.
+#[derive(Debug, Clone)]
+struct GrpcAddress {
+    /// Address of the gateway, at which the tenant of a message of 1.0 names the agent.
+    authority: String,
+    /// Tenant that names the agent.
+    tenant: String,
+    /// Address for clients of 0.3, which know no tenant; `None` if the agent has none.
+    of_0_3: Option<String>,
+}
+
+impl ServedAddress {
+    /// Creates the address of an agent at a gateway with this URL, without gRPC.
+    pub(crate) fn new(base: &str, agent: &str) -> Self {
+        Self { url: format!("{base}/a2a/{agent}"), grpc: None }
+    }
+
+    /// Adds gRPC. `is_alone` is true for the only agent that the caller sees.
+    pub(crate) fn with_grpc(self, base: &str, agent: &config::Agent, is_alone: bool) -> Self {
+        Self { grpc: Some(GrpcAddress::new(base, agent, is_alone)), ..self }
+    }
+
+    /// Returns the interfaces of a version, in order of preference for SDKs without one. 0.1 has
+    /// none.
+    pub(crate) fn interfaces(&self, version: Dialect) -> Vec<ServedInterface<'_>> {
+        let bindings = match version {
+            Dialect::V1 | Dialect::V0_3 => bindings_of(&[version]),
+            Dialect::V0_1 => &[],
+        };
+        let protocol_version = version.version();
+        let of = |binding: &&'static str| ServedInterface {
+            url: &self.url,
+            protocol_binding: *binding,
+            protocol_version,
+            tenant: None,
+        };
+        let grpc = self.grpc.as_ref().and_then(|grpc| grpc.interface(version));
+        bindings.iter().map(of).chain(grpc).collect()
+    }
+}
+
+impl GrpcAddress {
+    fn new(url: &str, agent: &config::Agent, is_alone: bool) -> Self {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let port = if scheme == "https" { 443 } else { 80 };
+        let written = rest.split('/').next().unwrap_or_default();
+        let has_port = |authority: &str| {
+            let port = authority.rsplit_once(':').map(|(_, port)| port);
+            port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        let authority = if has_port(written) { written.to_owned() } else { format!("{written}:{port}") };
+        let own = agent.a2a_host.as_deref().map(|host| match authority.rsplit_once(':') {
+            Some((_, port)) if !has_port(host) => format!("{host}:{port}"),
+            Some(_) | None => host.to_owned(),
+        });
+        let of_0_3 = own.or_else(|| is_alone.then(|| authority.clone()));
+        Self { authority, tenant: agent.name.clone(), of_0_3 }
+    }
+
+    /// Returns the interface of a version, if there is one.
+    fn interface(&self, version: Dialect) -> Option<ServedInterface<'_>> {
+        let (url, tenant) = match version {
+            Dialect::V1 => (self.authority.as_str(), Some(self.tenant.as_str())),
+            Dialect::V0_3 => (self.of_0_3.as_deref()?, None),
+            Dialect::V0_1 => return None,
+        };
+        Some(ServedInterface { url, protocol_binding: GRPC, protocol_version: version.version(), tenant })
+    }
+}
+
 /// An agent on a page of the list.
 struct FoundAgent<'i> {
     found: AgentMatch<'i>,
     reachability: Reachability,
     /// The agent, once its card is known.
     known: Option<Arc<ResolvedAgent>>,
+    address: ServedAddress,
+}
+
+/// The client that reads the list.
+struct ListReader<'a> {
+    caller: &'a Caller,
+    /// URL of the gateway for it.
+    base: &'a str,
+    /// True if it can call the gateway over gRPC.
+    has_grpc: bool,
 }
 
 /// Position in the list: the score and the name of the last agent before.
@@ -86,15 +180,17 @@ impl Discovery {
             (LINKSET, self.api_catalog(&record.caller, base))
         } else {
             let query = ListQuery::read(request)?;
-            ("application/json", self.agent_list(&record.caller, base, &query)?)
+            let reader = ListReader { caller: &record.caller, base, has_grpc: record.has_grpc };
+            ("application/json", self.agent_list(&reader, &query)?)
         };
         record.hold(&self.limits, None, body.len()).map_err(Fault::from)?;
         let media_type = HeaderValue::from_static(media_type);
         Ok(cacheable_json(http, media_type, body.into_bytes(), headers).await?)
     }
 
-    /// Returns one page of the matching agents that a caller may use.
-    fn agent_list(&self, caller: &Caller, base: &str, asked: &ListQuery) -> Result<String, Fault> {
+    /// Returns one page of the matching agents that the caller may use.
+    fn agent_list(&self, reader: &ListReader<'_>, asked: &ListQuery) -> Result<String, Fault> {
+        let caller = reader.caller;
         let bad = |problem: String| Fault::BadQuery(problem);
         let query = AgentQuery::new(&asked.text, asked.skill.as_deref(), asked.tag.as_deref());
         let query = query.map_err(|problem| bad(problem.to_string()))?;
@@ -111,14 +207,16 @@ impl Discovery {
         };
         let limit = asked.limit.unwrap_or(usize::MAX).min(self.page_size);
         let mut rest = found.into_iter().filter(is_after);
-        let shown: Vec<FoundAgent<'_>> = rest.by_ref().take(limit).map(|found| self.found(found)).collect();
+        let is_alone = self.only_agent(caller).is_some();
+        let shown: Vec<FoundAgent<'_>> =
+            rest.by_ref().take(limit).map(|found| self.found(found, reader, is_alone)).collect();
         let next = shown.last().filter(|_| rest.next().is_some()).map(|FoundAgent { found, .. }| {
             let after = format!("{}/{}", found.score, found.name);
             PageCursor { listing: ListKind::Agents, after }.seal(&self.sealer, caller.name())
         });
         let agents = shown.iter().map(|shown| {
             let versions = shown.known.as_deref().map(|known| self.served_versions(shown.found.name, known));
-            listed(shown, versions.unwrap_or_default(), base)
+            listed(shown, versions.unwrap_or_default(), reader.base)
         });
         Ok(page(&agents.collect::<Vec<_>>(), total, next.as_deref()))
     }
@@ -142,7 +240,7 @@ impl Discovery {
         let entries = found.iter().zip(&known).map(|(found, known)| {
             let documentation = known.as_ref().and_then(|known| known.card.documentation_url.as_deref());
             CatalogEntry {
-                url: url(base, found.name),
+                url: ServedAddress::new(base, found.name).url,
                 card: card(base, found.name),
                 title: found.profile.map(|profile| profile.title.as_str()).filter(|title| !title.is_empty()),
                 documentation: documentation.filter(|url| is_http_url(url)),
@@ -158,10 +256,22 @@ impl Discovery {
         self.directory.find(agent)?.known()
     }
 
-    fn found<'i>(&self, found: AgentMatch<'i>) -> FoundAgent<'i> {
-        let known = self.known(found.name);
+    fn found<'i>(&self, found: AgentMatch<'i>, reader: &ListReader<'_>, is_alone: bool) -> FoundAgent<'i> {
+        let agent = self.directory.find(found.name);
+        let mut address = ServedAddress::new(reader.base, found.name);
+        if let Some(agent) = agent.filter(|_| reader.has_grpc) {
+            address = address.with_grpc(reader.base, &agent.settings, is_alone);
+        }
+        let known = agent.and_then(|agent| agent.known());
         let (found, reachability) = self.with_reachability(found);
-        FoundAgent { found, reachability, known }
+        FoundAgent { found, reachability, known, address }
+    }
+
+    /// Returns the agent that a caller sees, if it is the only one.
+    pub(crate) fn only_agent(&self, caller: &Caller) -> Option<&Arc<Agent>> {
+        let agents = self.directory.agents().iter();
+        let mut visible = agents.filter(|agent| self.authorizer.is_visible(caller, &agent.settings.name));
+        visible.next().filter(|_| visible.next().is_none())
     }
 
     /// Returns the versions of A2A that clients may use for an agent.
@@ -178,18 +288,23 @@ impl Discovery {
 }
 
 fn listed<'a>(shown: &'a FoundAgent<'_>, versions: Vec<Dialect>, base: &str) -> ListedAgent<'a> {
-    let FoundAgent { found, reachability, known } = shown;
+    let FoundAgent { found, reachability, known, address } = shown;
     let known = known.as_deref();
+    let interfaces: Vec<ServedInterface<'_>> =
+        versions.iter().flat_map(|version| address.interfaces(*version)).collect();
+    let mut bindings = if versions.is_empty() { Vec::new() } else { bindings_of(&versions).to_vec() };
+    bindings.extend(interfaces.iter().any(|interface| interface.protocol_binding == GRPC).then_some(GRPC));
     let text = |text: &'a str| Some(text).filter(|text| !text.is_empty());
     ListedAgent {
         name: found.name,
         title: found.profile.and_then(|profile| text(&profile.title)),
         description: found.profile.and_then(|profile| text(&profile.description)),
         version: known.and_then(|known| text(&known.card.version)),
-        url: url(base, found.name),
+        url: &address.url,
         card: card(base, found.name),
         status: *reachability,
-        bindings: if versions.is_empty() { &[] } else { bindings_of(&versions) },
+        bindings,
+        supported_interfaces: interfaces,
         protocol_versions: versions.into_iter().map(Dialect::version).collect(),
         capabilities: known.map(|known| AgentCapabilities {
             streaming: known.card.streaming,
@@ -198,10 +313,6 @@ fn listed<'a>(shown: &'a FoundAgent<'_>, versions: Vec<Dialect>, base: &str) -> 
         skills: found.skills.iter().map(|skill| (*skill).into()).collect(),
         extensions: known.into_iter().flat_map(|known| &known.card.extensions).map(Into::into).collect(),
     }
-}
-
-fn url(base: &str, agent: &str) -> String {
-    format!("{base}/a2a/{agent}")
 }
 
 fn card(base: &str, agent: &str) -> String {

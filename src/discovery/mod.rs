@@ -32,6 +32,9 @@ use crate::seal::Sealer;
 
 pub use catalogue::tools_of;
 pub(crate) use catalogue::{LiveCatalogue, tools_of_cards, view};
+pub(crate) use documents::ServedAddress;
+
+pub(crate) use crate::bridge::search::ServedInterface;
 
 /// Method in the rules for a message to an agent through the A2A server, with any skill.
 const SEND_MESSAGE: &str = "SendMessage";

@@ -179,9 +179,14 @@ impl ActiveTracing {
 }
 
 /// Returns a listener as the HTTP edge sees it.
-fn listener_edge(lasting: &LastingParts, name: String, proxies: TrustedProxies) -> Arc<ListenerEdge> {
+fn listener_edge(
+    lasting: &LastingParts,
+    name: String,
+    proxies: TrustedProxies,
+    has_grpc: bool,
+) -> Arc<ListenerEdge> {
     let responses = lasting.metrics.responses(&name);
-    Arc::new(ListenerEdge::new(name, proxies, responses))
+    Arc::new(ListenerEdge::new(name, proxies, has_grpc, responses))
 }
 
 /// The parts that several services of a generation share.
@@ -469,7 +474,12 @@ impl Dispatcher {
         let listeners = settings.listeners.iter().map(|listener| ListenerPolicy {
             serve: listener.serve,
             require: listener.require.clone(),
-            edge: listener_edge(lasting, listener.address.to_string(), listener.proxies.clone()),
+            edge: listener_edge(
+                lasting,
+                listener.address.to_string(),
+                listener.proxies.clone(),
+                listener.serve.grpc,
+            ),
         });
         Ok(Self {
             generation: number,
@@ -484,7 +494,7 @@ impl Dispatcher {
             ),
             push_receiver: parts.push_receiver(settings, &lookup),
             tracer: lasting.tracer.clone(),
-            host_edge: listener_edge(lasting, String::new(), TrustedProxies::default()),
+            host_edge: listener_edge(lasting, String::new(), TrustedProxies::default(), true),
             discovery,
             drain: mcp_server.drain.clone(),
             mcp_server,

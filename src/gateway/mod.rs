@@ -411,6 +411,7 @@ impl Gateway {
         let listener = requirement.edge(&dispatcher);
         let scope = open_scope(&dispatcher, http, &listener);
         let mut record = AccessRecord::new(Caller::anonymous(), scope);
+        record.has_grpc = listener.has_grpc;
         let _counted = RequestGuard::enter(&lasting.open_requests);
         let is_reused = has_unambiguous_length(http) && !dispatcher.drain.has_begun();
         http.set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));

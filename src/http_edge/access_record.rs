@@ -42,15 +42,22 @@ pub(crate) struct ListenerEdge {
     is_exact: bool,
     /// The proxies before it.
     pub(crate) proxies: TrustedProxies,
+    /// True if it serves agents over gRPC.
+    pub(crate) has_grpc: bool,
     /// Its responses by status.
     pub(crate) responses: ResponseMetrics,
 }
 
 impl ListenerEdge {
     /// Creates the edge of the listener with this configured address.
-    pub(crate) fn new(name: String, proxies: TrustedProxies, responses: ResponseMetrics) -> Self {
+    pub(crate) fn new(
+        name: String,
+        proxies: TrustedProxies,
+        has_grpc: bool,
+        responses: ResponseMetrics,
+    ) -> Self {
         let is_specific = |address: SocketAddr| address.port() != 0 && !address.ip().is_unspecified();
-        Self { is_exact: name.parse().is_ok_and(is_specific), name, proxies, responses }
+        Self { is_exact: name.parse().is_ok_and(is_specific), name, proxies, has_grpc, responses }
     }
 
     /// Returns the address that a connection was made to, as far as it is known.
@@ -127,6 +134,8 @@ pub(crate) struct AccessRecord {
     pub(crate) scope: Arc<RequestScope>,
     /// Time spent waiting for the agent.
     pub(crate) agent_took: Option<Duration>,
+    /// True if the listener serves agents over gRPC, so that cards name it.
+    pub(crate) has_grpc: bool,
     /// Permit for the bytes of the response while the client reads it; present once they are
     /// counted.
     held: Option<BytePermit>,
@@ -155,6 +164,7 @@ impl AccessRecord {
             context: None,
             scope,
             agent_took: None,
+            has_grpc: true,
             held: None,
             kept: 0,
             outcome: Outcome::Ok,

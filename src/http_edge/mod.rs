@@ -29,8 +29,8 @@ pub(crate) use connection::{
     peer, scope,
 };
 pub(crate) use grpc::{
-    ACCEPT_ENCODING as GRPC_ACCEPT_ENCODING, FrameError, GRPC, MessageReader, TrailerSink, capped_message,
-    is_grpc, message_encoding, request_timeout, trailers, write_frame,
+    ACCEPT_ENCODING as GRPC_ACCEPT_ENCODING, GRPC, TrailerSink, is_grpc, message_encoding, request_timeout,
+    trailers,
 };
 pub(crate) use host_policy::{HostPolicy, PublicUrl, authority, check_certificate, check_host, preflight};
 pub(crate) use response::{

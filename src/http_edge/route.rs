@@ -107,7 +107,8 @@ pub(crate) fn is_served(path: &str, services: Services) -> bool {
         "/healthz" => services.health,
         AGENTS | API_CATALOG => services.a2a,
         _ if path.starts_with(PUSH) => services.push,
-        _ if path.starts_with(A2A) || is_service(path) => services.a2a,
+        _ if is_service(path) => services.a2a && services.grpc,
+        _ if path.starts_with(A2A) => services.a2a,
         _ if path.starts_with(METADATA) => services.mcp || services.a2a,
         _ => services.mcp,
     }
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_listener_serves_its_faces_only() {
-        let none = Services { mcp: false, a2a: false, health: false, push: false };
+        let none = Services { mcp: false, a2a: false, grpc: true, health: false, push: false };
         for (path, services) in [
             ("/mcp", Services { mcp: true, ..none }),
             ("/mcp/a", Services { mcp: true, ..none }),
@@ -192,6 +193,7 @@ mod tests {
             let others = Services {
                 mcp: !services.mcp,
                 a2a: !services.a2a,
+                grpc: true,
                 health: !services.health,
                 push: !services.push,
             };
@@ -199,5 +201,8 @@ mod tests {
         }
         assert!(is_served("/.well-known/oauth-protected-resource/a2a/a", Services { a2a: true, ..none }));
         assert!(!is_served("/.well-known/oauth-protected-resource", Services { push: true, ..none }));
+        let without_grpc = Services { a2a: true, grpc: false, ..none };
+        assert!(!is_served("/lf.a2a.v1.A2AService/GetTask", without_grpc));
+        assert!(is_served("/a2a/a", without_grpc));
     }
 }

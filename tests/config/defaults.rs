@@ -16,7 +16,10 @@ fn smallest_file_has_every_default() {
     assert_eq!(settings.public_url, None);
     assert_eq!(settings.listeners.len(), 1);
     assert_eq!(settings.listeners[0].address.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.listeners[0].serve, Services { mcp: true, a2a: false, health: true, push: false });
+    assert_eq!(
+        settings.listeners[0].serve,
+        Services { mcp: true, a2a: false, grpc: true, health: true, push: false }
+    );
     assert!(settings.listeners[0].tls.is_none() && settings.admin.is_none() && settings.seal_keys.is_empty());
     let expected = Settings {
         listeners: settings.listeners.clone(),

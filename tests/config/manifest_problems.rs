@@ -88,11 +88,6 @@ fn each_of_these_is_one_problem() {
             json!("none.json"),
             "/a2a/agentCardUri: cannot read none.json: No such file or directory (os error 2) (for a URL write https:// before it)",
         ),
-        (
-            "/a2a/preferredTransport",
-            json!("GRPC"),
-            "/a2a/preferredTransport: a transport other than JSONRPC comes with a later version",
-        ),
         ("/description", json!("${NONE}"), "/description: environment variable NONE is not set"),
         (
             "/security/auth",

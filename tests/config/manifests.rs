@@ -1,7 +1,9 @@
 //! ARDF manifests and the settings that they become. Out of scope: mistakes in a manifest
 //! (`manifest_problems`).
 
-use mcp_a2a_gateway::config::{Authorization, CardSource, ClientAuthMethod, Settings, manifest_schema};
+use mcp_a2a_gateway::config::{
+    AgentBinding, Authorization, CardSource, ClientAuthMethod, Settings, manifest_schema,
+};
 use serde_json::{Value, json};
 
 use super::desk::Desk;
@@ -91,9 +93,28 @@ fn manifest_describes_its_whole_agent() {
     assert_eq!(agent.description.as_deref(), Some("Sells."));
     assert_eq!(agent.skills["quote"].tool_name.as_deref(), Some("get_quote"));
     assert!(!agent.streaming);
+    assert_eq!(agent.binding, AgentBinding::JsonRpc);
     let kept = agent.manifest.as_ref().unwrap();
     assert_eq!((kept.id.as_str(), kept.text.as_str()), ("urn:acme:ventas", manifest.to_string().as_str()));
     assert!(kept.path.ends_with("ventas.json"));
+}
+
+#[test]
+fn manifest_names_any_binding() {
+    let agent = |transport: &str, own: &str| {
+        let manifest = with("/a2a/preferredTransport", json!(transport));
+        let config = format!("agent_defaults: {{ binding: http_json }}\n{ONE}{own}");
+        desk().file("ventas.json", manifest.to_string()).settings(&config).agents[0].binding
+    };
+    for (transport, binding) in [
+        ("JSONRPC", AgentBinding::JsonRpc),
+        ("HTTP+JSON", AgentBinding::HttpJson),
+        ("GRPC", AgentBinding::Grpc),
+    ] {
+        assert_eq!(agent(transport, ""), binding, "{transport}");
+        assert_eq!(agent(transport, "    binding: auto\n"), AgentBinding::Auto, "the configuration wins");
+    }
+    assert_eq!(settings_of(&least()).agents[0].binding, AgentBinding::Auto);
 }
 
 #[test]

@@ -92,8 +92,8 @@ fn production_example_is_read() {
     assert_eq!(
         (listener.serve, plain.serve),
         (
-            Services { mcp: true, a2a: true, health: true, push: false },
-            Services { mcp: false, a2a: false, health: true, push: true }
+            Services { mcp: true, a2a: true, grpc: true, health: true, push: false },
+            Services { mcp: false, a2a: false, grpc: true, health: true, push: true }
         )
     );
     assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");
@@ -142,7 +142,7 @@ fn tools_of_production_example_are_read() {
 #[test]
 fn every_key_reaches_its_setting() {
     let text = "\
-listeners: [{ address: '[::1]:0', serve: [mcp, a2a, push] }, { address: '[::1]:0' }]
+listeners: [{ address: '[::1]:0', serve: [mcp, a2a, push], grpc: false }, { address: '[::1]:0' }]
 agents:
   a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0', push: false, a2a: { translate: false, host: agent.example }, max_calls: 16, rate: 17, task: required,
     endpoints: ['https://one.example/rpc', 'https://two.example/rpc'], breaker: { failures: 18, base: 19s, max: 20s }, health: { path: /healthz, interval: 23s, timeout: 24s }, queue: { size: 25, wait: 26s },
@@ -170,7 +170,7 @@ public_url: https://gateway.example.com/below/
     let shown = format!("{settings:?}");
     for part in [
         r#"public_url: Some("https://gateway.example.com/below")"#,
-        "serve: Services { mcp: true, a2a: true, health: false, push: true }",
+        "serve: Services { mcp: true, a2a: true, grpc: false, health: false, push: true }",
         "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, translate: false, a2a_host: Some(\"agent.example\"), endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
         "protocol: V1",
         r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false, resource_links: All }"#,

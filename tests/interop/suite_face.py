@@ -19,11 +19,14 @@ CLIENTS = {
     "py03": ([python("agent03"), HERE / "face" / "face_py03.py"], "py03"),
     "py03_grpc": ([python("agent03"), HERE / "face" / "face_py03.py", "--grpc"], "py03_grpc"),
     "js03": ([NODE, SCRATCH / "js" / "face_js03.mjs"], "js03"),
+    "js03_grpc": ([NODE, SCRATCH / "js" / "face_js03.mjs", "--grpc"], "js03_grpc"),
     "py1": ([python("agent1"), HERE / "face" / "face_py1.py"], "py1"),
     "py1_rest": ([python("agent1"), HERE / "face" / "face_py1.py", "--rest"], "py1_rest"),
     "py1_grpc": ([python("agent1"), HERE / "face" / "face_py1.py", "--grpc"], "py1_grpc"),
     "js1": ([NODE, SCRATCH / "js" / "face_js1.mjs"], "js1"),
     "js1_rest": ([NODE, SCRATCH / "js" / "face_js1.mjs", "--rest"], "py1_rest"),
+    "js1_grpc": ([NODE, SCRATCH / "js" / "face_js1.mjs", "--grpc"], "js1_grpc"),
+    "rs1_grpc": ([python("agent1"), HERE / "face" / "face_rs1.py", SCRATCH / "a2a-rs" / "debug" / "a2a-rs"], "rs1_grpc"),
 }
 HERE_TOO = {"webhooks": {"allow": ["127.0.0.0/8"], "http": True}}  # the clients' webhooks are on this machine
 KEYS = ["interop-key-of-the-first-caller", "interop-key-of-the-other-caller"]

@@ -20,11 +20,14 @@ AGENTS = {
     "py03_grpc": [python("agent03"), HERE / "agents" / "py03_grpc.py"],
     "js03": [NODE, SCRATCH / "js" / "js03.mjs"],
     "js03_rest": [NODE, SCRATCH / "js" / "js03.mjs", "--rest"],
+    "js03_grpc": [NODE, SCRATCH / "js" / "js03.mjs", "--grpc"],
     "py1": [python("agent1"), HERE / "agents" / "py1.py"],
     "py1_both": [python("agent1"), HERE / "agents" / "py1.py", "--compat"],
     "py1_rest": [python("agent1"), HERE / "agents" / "py1.py", "--rest"],
     "py1_grpc": [python("agent1"), HERE / "agents" / "py1.py", "--grpc"],
     "js1": [NODE, SCRATCH / "js" / "js1.mjs"],
+    "js1_grpc": [NODE, SCRATCH / "js" / "js1.mjs", "--grpc"],
+    "rs1_grpc": [SCRATCH / "a2a-rs" / "debug" / "a2a-rs", "agent"],
 }
 
 
@@ -130,7 +133,10 @@ OWN_PATH = {"py_one", "ts2_one"}  # these use /mcp/{agent}, the others /mcp
 MAKES_ROUNDS = {"py_auto", "ts2_auto"}  # these call again by themselves and say so in the URL, as they do not declare elicitation
 AT_ONCE = {"calls": 4, "stdio": 4, "tasks": 3, "stdio_tasks": 3, "minute": 21, "oauth": 3, "browser": 2, "browser_key": 2, "browser_oauth": 2}  # they wait most of the time
 # Agents of other versions and bindings, which say no more than the rest in most suites.
-OTHERS = ["py01", "py02", "py03_rest", "py03_grpc", "js03", "js03_rest", "py1_both", "py1_rest", "py1_grpc"]
+OTHERS = [
+    "py01", "py02", "py03_rest", "py03_grpc", "js03", "js03_rest", "js03_grpc", "py1_both", "py1_rest", "py1_grpc", "js1_grpc",
+    "rs1_grpc",
+]
 # Agents that a suite asks of some clients only, of both eras of MCP.
 SOME = {
     "tasks": {
@@ -140,9 +146,12 @@ SOME = {
         "py03_grpc": {"py_auto", "ts1_core"},
         "js03": {"ts1", "ts2_auto"},
         "js03_rest": {"py_auto", "ts1_core"},
+        "js03_grpc": {"py_legacy", "ext_tasks"},
         "py1_both": {"py_legacy", "ext_tasks"},
         "py1_rest": {"py_auto", "ts1_core"},
         "py1_grpc": {"py_legacy", "ts2_auto"},
+        "js1_grpc": {"py_auto", "ts1"},
+        "rs1_grpc": {"py_legacy", "ts2_auto"},
     },
     **dict.fromkeys(["minute", "stdio", "stdio_tasks", "oauth"], dict.fromkeys(OTHERS, set())),
     **dict.fromkeys(["browser", "browser_key", "browser_oauth"], dict.fromkeys([*OTHERS, "py03", "js1"], set())),

@@ -3,7 +3,8 @@
 //! A message in protobuf has the same content as ProtoJSON of the same version: in 1.0 that is the `params` and the
 //! `result` of JSON-RPC, in 0.3 the body of HTTP+JSON (see `proto_json`) with resource names such as `tasks/7` in place
 //! of paths. So gRPC is only another encoding of what the other bindings write and read. The schemas are the official
-//! protobuf files in `schemas/`. Frames and trailers are in `agents::grpc`.
+//! protobuf files in `schemas/`. Around each message of a body is a frame ([`FrameReader`]), and the status is in header
+//! fields ([`GrpcStatus`]). Requests and responses are in `agents::grpc` and `a2a_server::grpc`.
 
 mod from_json;
 mod schema;
@@ -12,16 +13,18 @@ mod to_json;
 use std::sync::LazyLock;
 
 use base64::Engine as _;
+use bytes::{Buf as _, Bytes, BytesMut};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use serde::Deserialize;
-use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use self::from_json::{bytes_field, delimited, varint_field};
 use self::schema::{RpcMethod, Schema};
 use self::to_json::{WireFields, WireValue};
 use super::dialect::Dialect;
-use super::encode::to_json as encode;
+use super::error::RestError;
 use super::operation::Operation;
+use super::sanitize::clean;
 use crate::jsonrpc::Text;
 
 /// Maximum nesting of messages, as in the official readers of protobuf.
@@ -193,6 +196,154 @@ impl Operation {
     }
 }
 
+/// The flag and the length before each message.
+const PREFIX_BYTES: usize = 5;
+
+/// The reason why the bytes of a body are no messages.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The message is compressed, and no coding was agreed on.
+    #[error("the message is compressed, and grpc-encoding names no coding")]
+    Compressed,
+    /// The message is longer than the limit, in bytes.
+    #[error("the message is longer than {0} bytes")]
+    TooLong(usize),
+    /// There are more bytes than those of the one message.
+    #[error("the method takes one message")]
+    Trailing,
+    /// The body ends before the message does.
+    #[error("the message is cut off")]
+    Incomplete,
+}
+
+impl FrameError {
+    /// Returns the name of the code for a request with this error, as gRPC assigns them.
+    pub fn code_name(&self) -> &'static str {
+        match self {
+            Self::Compressed | Self::Incomplete => "INTERNAL",
+            Self::TooLong(_) => "RESOURCE_EXHAUSTED",
+            Self::Trailing => "UNIMPLEMENTED",
+        }
+    }
+}
+
+/// Reader of the messages of a body. The length of each is checked before memory is taken for it.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    held: BytesMut,
+}
+
+impl FrameReader {
+    /// Adds bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`FrameReader::next`], which the caller calls until nothing is left.
+    pub fn push(&mut self, bytes: &[u8], limit: usize) -> Result<(), FrameError> {
+        self.held.extend_from_slice(bytes);
+        self.check(limit).map(drop)
+    }
+
+    /// Returns the next complete message.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`] if it is compressed, or larger than `limit` bytes.
+    pub fn next(&mut self, limit: usize) -> Result<Option<Bytes>, FrameError> {
+        let Some(length) = self.check(limit)? else { return Ok(None) };
+        if self.held.len() < PREFIX_BYTES + length {
+            return Ok(None);
+        }
+        let mut frame = self.held.split_to(PREFIX_BYTES + length).freeze();
+        Ok(Some(frame.split_off(PREFIX_BYTES)))
+    }
+
+    /// Returns the number of bytes that are held for messages that were not returned.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Returns the number of bytes of the first message and all that follows, as far as known.
+    pub fn expected(&self) -> usize {
+        let announced = self.check(usize::MAX).ok().flatten().unwrap_or_default();
+        self.held.len().max(announced)
+    }
+
+    /// Returns the length of the first message, once it is known.
+    fn check(&self, limit: usize) -> Result<Option<usize>, FrameError> {
+        let Some((prefix, _)) = self.held.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        message_length(*prefix, limit).map(Some)
+    }
+}
+
+/// Reader of a body that is one message. It returns the bytes of the message as they come, and keeps none.
+#[derive(Debug)]
+pub struct UnaryReader {
+    limit: usize,
+    prefix: BytesMut,
+    /// Bytes of the message that are still to come; `None` before its length is known.
+    rest: Option<usize>,
+}
+
+impl UnaryReader {
+    /// Creates a reader for a message of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, prefix: BytesMut::with_capacity(PREFIX_BYTES), rest: None }
+    }
+
+    /// Returns the bytes of the message in these bytes of a body.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError`]; for a message that is too long, before it is read.
+    pub fn push(&mut self, mut bytes: Bytes) -> Result<Bytes, FrameError> {
+        let rest = match self.rest {
+            Some(rest) => rest,
+            None => {
+                let missing = PREFIX_BYTES.saturating_sub(self.prefix.len()).min(bytes.len());
+                self.prefix.extend_from_slice(&bytes.split_to(missing));
+                let Some((prefix, _)) = self.prefix.split_first_chunk::<PREFIX_BYTES>() else {
+                    return Ok(Bytes::new());
+                };
+                message_length(*prefix, self.limit)?
+            }
+        };
+        self.rest = Some(rest.checked_sub(bytes.len()).ok_or(FrameError::Trailing)?);
+        Ok(bytes)
+    }
+
+    /// Checks that the message is complete, at the end of the body.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameError::Incomplete`].
+    pub fn finish(&self) -> Result<(), FrameError> {
+        if self.rest == Some(0) { Ok(()) } else { Err(FrameError::Incomplete) }
+    }
+}
+
+/// Returns the length of the message after this prefix.
+fn message_length(prefix: [u8; PREFIX_BYTES], limit: usize) -> Result<usize, FrameError> {
+    let mut prefix = prefix.as_slice();
+    if prefix.get_u8() != 0 {
+        return Err(FrameError::Compressed);
+    }
+    let length = usize::try_from(prefix.get_u32()).ok().filter(|length| *length <= limit);
+    length.ok_or(FrameError::TooLong(limit))
+}
+
+/// Appends a message in its frame. Returns false if its length has no form.
+#[must_use]
+pub fn write_frame(out: &mut Vec<u8>, message: &[u8]) -> bool {
+    let Ok(length) = u32::try_from(message.len()) else { return false };
+    out.reserve(PREFIX_BYTES + message.len());
+    out.push(0);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(message);
+    true
+}
+
 /// The codes of gRPC in the order of their numbers, each with the HTTP status that says the same.
 const CODES: [(&str, u16); 17] = [
     ("OK", 200),
@@ -218,6 +369,13 @@ const UNKNOWN: i32 = 2;
 /// Errors of A2A 1.0 are told apart by a detail of this type (A2A 1.0 §10.6).
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 
+/// Most bytes of the text of a status that is read.
+const MAX_READ_TEXT_BYTES: usize = 2048;
+/// Most bytes of the text of a status that is written: clients bound the trailers that they read.
+const MAX_WRITTEN_TEXT_BYTES: usize = 1024;
+/// The bytes of a text that are encoded: all but those of printable ASCII.
+const ENCODED_IN_TEXT: &AsciiSet = &CONTROLS.add(b'%');
+
 /// The status at the end of a call: code, text, and the details that tell the errors of A2A apart.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GrpcStatus {
@@ -239,6 +397,31 @@ pub struct ErrorInfo {
 }
 
 impl GrpcStatus {
+    /// Reads `grpc-status`, `grpc-message` and `grpc-status-details-bin`; `None` if the first is no number. Text that
+    /// is not encoded as it should be is read as far as possible, and details that cannot be read are left out.
+    pub fn read(code: &str, message: &[u8], details: Option<&str>) -> Option<Self> {
+        let message = clean(&percent_decode(message).decode_utf8_lossy(), MAX_READ_TEXT_BYTES);
+        let status = Self { code: code.parse().ok()?, message, info: None };
+        Some(match details {
+            Some(details) => status.with_details(details),
+            None => status,
+        })
+    }
+
+    /// Returns the content of `grpc-message`.
+    pub fn encoded_message(&self) -> String {
+        utf8_percent_encode(self.written_text(), ENCODED_IN_TEXT).to_string()
+    }
+
+    /// Returns the beginning of the text that is written.
+    fn written_text(&self) -> &str {
+        let mut end = self.message.len().min(MAX_WRITTEN_TEXT_BYTES);
+        while !self.message.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.message.get(..end).unwrap_or_default()
+    }
+
     /// Returns the name of the code: `NOT_FOUND`; an unknown code is `UNKNOWN`.
     pub fn name(&self) -> &'static str {
         self.known().0
@@ -259,23 +442,9 @@ impl GrpcStatus {
         CODES.iter().position(|(known, _)| *known == name).and_then(|code| i32::try_from(code).ok())
     }
 
-    /// Returns the code for a response that only has an HTTP status, as gRPC maps them.
-    pub fn code_of_http(status: u16) -> i32 {
-        let name = match status {
-            400 => "INTERNAL",
-            401 => "UNAUTHENTICATED",
-            403 => "PERMISSION_DENIED",
-            404 => "UNIMPLEMENTED",
-            429 | 502 | 503 | 504 => "UNAVAILABLE",
-            _ => "UNKNOWN",
-        };
-        Self::code_of(name).unwrap_or(UNKNOWN)
-    }
-
     /// Reads the error body of HTTP+JSON (AIP-193); `None` if it is none.
     pub fn from_error_json(json: &[u8]) -> Option<Self> {
-        let body = serde_json::from_slice::<ErrorBody<'_>>(json).ok()?;
-        let error = serde_json::from_str::<ErrorContent<'_>>(body.error.get()).ok()?;
+        let error = RestError::read(serde_json::from_slice::<ErrorBody<'_>>(json).ok()?.error);
         let text = |text: Option<Text<'_>>| text.map(|text| text.as_str().to_owned()).unwrap_or_default();
         let details =
             error.details.and_then(|details| serde_json::from_str::<Vec<Detail<'_>>>(details.get()).ok());
@@ -286,11 +455,6 @@ impl GrpcStatus {
         let info = info.map(|detail| ErrorInfo { reason: text(detail.reason), domain: text(detail.domain) });
         let code = error.status.and_then(|name| Self::code_of(name.as_str())).unwrap_or(UNKNOWN);
         Some(Self { code, message: text(error.message), info })
-    }
-
-    /// Returns the error body of HTTP+JSON that says the same.
-    pub fn to_error_json(&self) -> Vec<u8> {
-        encode(&ErrorOut(self), self.message.len() + 256)
     }
 
     /// Reads `grpc-status-details-bin`: base64 of `google.rpc.Status`. Code and text of the header fields count; the
@@ -306,7 +470,7 @@ impl GrpcStatus {
         let info = self.info.as_ref()?;
         let mut status = Vec::new();
         varint_field(1, self.code, &mut status);
-        bytes_field(2, self.message.as_bytes(), &mut status);
+        bytes_field(2, self.written_text().as_bytes(), &mut status);
         delimited(3, &mut status, |any| {
             bytes_field(1, ERROR_INFO.as_bytes(), any);
             delimited(2, any, |error_info| {
@@ -362,16 +526,6 @@ struct ErrorBody<'a> {
 }
 
 #[derive(Deserialize)]
-struct ErrorContent<'a> {
-    #[serde(borrow, default)]
-    status: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    message: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    details: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
 struct Detail<'a> {
     #[serde(borrow, default, rename = "@type")]
     kind: Option<Text<'a>>,
@@ -379,42 +533,6 @@ struct Detail<'a> {
     reason: Option<Text<'a>>,
     #[serde(borrow, default)]
     domain: Option<Text<'a>>,
-}
-
-struct ErrorOut<'a>(&'a GrpcStatus);
-
-impl Serialize for ErrorOut<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(serde::Serialize)]
-        struct ErrorContent<'a> {
-            code: u16,
-            status: &'static str,
-            message: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            details: Option<[Detail<'a>; 1]>,
-        }
-        #[derive(serde::Serialize)]
-        struct Detail<'a> {
-            #[serde(rename = "@type")]
-            kind: &'static str,
-            reason: &'a str,
-            domain: &'a str,
-        }
-        let Self(status) = self;
-        let details = status
-            .info
-            .as_ref()
-            .map(|ErrorInfo { reason, domain }| [Detail { kind: ERROR_INFO, reason, domain }]);
-        let error = ErrorContent {
-            code: status.http_status(),
-            status: status.name(),
-            message: &status.message,
-            details,
-        };
-        let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry("error", &error)?;
-        map.end()
-    }
 }
 
 #[cfg(test)]
@@ -601,13 +719,87 @@ mod tests {
         let bare = GrpcStatus { info: None, ..status.clone() };
         assert_eq!(bare.details(), None);
         assert_eq!(bare.with_details(&status.details().unwrap()), status);
-        let written = value(&status.to_error_json());
-        assert_eq!(written["error"]["details"][0]["reason"], "TASK_NOT_FOUND");
-        assert_eq!(GrpcStatus::from_error_json(&status.to_error_json()), Some(status.clone()));
         assert_eq!(status.clone().with_details("not base64 %").info, None);
         assert_eq!(GrpcStatus::from_error_json(br#"{"detail":"x"}"#), None);
         assert_eq!(GrpcStatus { code: 99, ..GrpcStatus::default() }.name(), "UNKNOWN");
-        assert_eq!([401, 403, 404, 503, 418].map(GrpcStatus::code_of_http), [16, 7, 12, 14, 2]);
+    }
+
+    #[test]
+    fn text_of_status_is_encoded_and_bounded() {
+        let status = |message: &str| GrpcStatus { code: 5, message: message.to_owned(), info: None };
+        let written = status("50 % f\u{fc}r\n\u{7f}").encoded_message();
+        assert_eq!(written, "50 %25 f%C3%BCr%0A%7F");
+        assert_eq!(status(&"\u{e4}".repeat(2000)).encoded_message().len(), 3 * MAX_WRITTEN_TEXT_BYTES);
+        let read = |message: &[u8]| GrpcStatus::read("5", message, None).unwrap().message;
+        assert_eq!(read(b"caf%C3%A9%0A%zz %f"), clean("caf\u{e9}\n%zz %f", 2048));
+        assert_eq!(read(b"%ff\xff"), "\u{fffd}\u{fffd}");
+        assert!(read(&b"x".repeat(10_000)).len() <= MAX_READ_TEXT_BYTES);
+        assert_eq!(GrpcStatus::read("five", b"", None), None);
+    }
+
+    fn frame(message: &[u8]) -> Vec<u8> {
+        let mut frame = Vec::new();
+        assert!(write_frame(&mut frame, message));
+        frame
+    }
+
+    #[test]
+    fn messages_do_not_depend_on_chunks() {
+        let whole = [frame(b"one"), frame(b""), frame(b"ten bytes!")].concat();
+        for size in 1..=whole.len() {
+            let mut reader = FrameReader::default();
+            let mut found = Vec::new();
+            for chunk in whole.chunks(size) {
+                reader.push(chunk, 10).unwrap();
+                found.extend(std::iter::from_fn(|| reader.next(10).unwrap()));
+            }
+            assert_eq!(found, [&b"one"[..], b"", b"ten bytes!"], "{size}");
+            assert_eq!(reader.held(), 0);
+        }
+    }
+
+    #[test]
+    fn length_is_checked_before_message_comes() {
+        let read = |bytes: &[u8]| FrameReader::default().push(bytes, 10);
+        assert_eq!(read(&[0, 0, 0, 0, 11]), Err(FrameError::TooLong(10)));
+        assert_eq!(read(&[0, 0xff, 0xff, 0xff, 0xff]), Err(FrameError::TooLong(10)));
+        assert_eq!(read(&[1, 0, 0, 0, 1]), Err(FrameError::Compressed));
+        let mut reader = FrameReader::default();
+        reader.push(&[0, 0, 0, 0, 9, 1], 10).unwrap();
+        assert_eq!((reader.next(10), reader.held(), reader.expected()), (Ok(None), 6, 9));
+    }
+
+    /// The result does not depend on how the body was split.
+    #[test]
+    fn message_is_taken_out_of_its_frame() {
+        let frame = frame(b"hello");
+        for size in 1..=frame.len() {
+            let mut reader = UnaryReader::new(5);
+            let mut message = Vec::new();
+            for piece in frame.chunks(size) {
+                message.extend_from_slice(&reader.push(Bytes::copy_from_slice(piece)).unwrap());
+            }
+            assert_eq!((message.as_slice(), reader.finish()), (&b"hello"[..], Ok(())), "{size}");
+        }
+    }
+
+    #[test]
+    fn broken_frame_is_refused() {
+        let read = |bytes: &'static [u8]| {
+            let mut reader = UnaryReader::new(5);
+            reader.push(Bytes::from_static(bytes)).and_then(|_| reader.finish())
+        };
+        for (bytes, error) in [
+            (&b""[..], FrameError::Incomplete),
+            (b"\0\0\0", FrameError::Incomplete),
+            (b"\0\0\0\0\x02x", FrameError::Incomplete),
+            (b"\x01\0\0\0\x01x", FrameError::Compressed),
+            (b"\0\0\0\0\x06", FrameError::TooLong(5)),
+            (b"\0\xff\xff\xff\xff", FrameError::TooLong(5)),
+            (b"\0\0\0\0\x01xy", FrameError::Trailing),
+        ] {
+            assert_eq!(read(bytes), Err(error), "{bytes:?}");
+        }
     }
 
     fn any_value() -> impl Strategy<Value = Value> {

@@ -14,8 +14,7 @@ use super::super::card::AgentInterface;
 use super::super::decode;
 use super::super::dialect::Dialect;
 use super::super::encode::to_json;
-use super::super::error::RpcError;
-use super::super::error::{AgentError, ErrorKind};
+use super::super::error::{AgentError, ErrorKind, RestError, RpcError};
 use super::super::lenient::{LenientBool, LenientInteger, LenientList, LenientObject, LenientString};
 use super::super::model::StreamResponse;
 use super::super::operation::Operation;
@@ -59,17 +58,6 @@ struct RouteParams<'a> {
 struct RestErrorBody<'a> {
     #[serde(borrow)]
     error: &'a RawValue,
-}
-
-/// The content of such an error (AIP-193).
-#[derive(Default, Deserialize)]
-struct RestError<'a> {
-    #[serde(borrow, default)]
-    status: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    message: Option<Text<'a>>,
-    #[serde(borrow, default)]
-    details: Option<&'a RawValue>,
 }
 
 impl AgentInterface {
@@ -511,9 +499,7 @@ fn rpc_failure(id: &Id, error: &RpcError) -> Option<String> {
 /// Decodes an error of HTTP+JSON. Without an A2A reason it comes from the agent if it names a gRPC
 /// status.
 fn failure(json: &str, error: &RawValue, status: u16) -> Option<RpcError> {
-    let said = serde_json::from_str::<Object<RestError<'_>>>(error.get())
-        .map(|Object(said)| said)
-        .unwrap_or_default();
+    let said = RestError::read(error);
     let known = decode::refusal(json.as_bytes(), status).map(|error| RpcError::of(&error, Dialect::V1));
     let mut refusal = match (known, said.status, said.message) {
         (Some(known), ..) => known,
@@ -599,6 +585,10 @@ mod tests {
         for result in ["[]", "{", r#"{"kind":"new"}"#, r#"{"id":"t"}"#] {
             assert!(to_proto_json(Operation::Get, result).is_err(), "{result}");
         }
+        let nameless = r#"{"taskId":"t","pushNotificationConfig":{"url":"https://h"}}"#;
+        let named: Value =
+            serde_json::from_slice(&to_proto_json(Operation::GetPush, nameless).unwrap()).unwrap();
+        assert_eq!(named["name"], "tasks/t/pushNotificationConfigs/t", "an empty id is no name");
     }
 
     #[test]

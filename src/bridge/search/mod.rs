@@ -350,6 +350,21 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric()).filter(|piece| !piece.is_empty())
 }
 
+/// An interface of an agent at the gateway, as cards of 1.0 and the list name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ServedInterface<'a> {
+    /// URL; `host:port` for gRPC.
+    pub(crate) url: &'a str,
+    /// Name of the binding in cards.
+    pub(crate) protocol_binding: &'static str,
+    /// Version of A2A.
+    pub(crate) protocol_version: &'static str,
+    /// Tenant to write into messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<&'a str>,
+}
+
 /// One agent of the list.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -366,7 +381,7 @@ pub(crate) struct ListedAgent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<&'a str>,
     /// URL of the agent's endpoint.
-    pub(crate) url: String,
+    pub(crate) url: &'a str,
     /// URL of the agent's card.
     pub(crate) card: String,
     /// The agent's reachability.
@@ -374,7 +389,10 @@ pub(crate) struct ListedAgent<'a> {
     /// The A2A versions that clients may use for it here; its own is the first.
     pub(crate) protocol_versions: Vec<&'static str>,
     /// The bindings that clients may use.
-    pub(crate) bindings: &'static [&'static str],
+    pub(crate) bindings: Vec<&'static str>,
+    /// The interfaces on its card here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) supported_interfaces: Vec<ServedInterface<'a>>,
     /// The agent's capabilities, if its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) capabilities: Option<AgentCapabilities>,

@@ -25,7 +25,8 @@ use crate::config::reference::Template;
 use crate::config::resolve::{Problem, ResolveContext};
 use crate::config::yaml::{self, Location, Spanned, YamlNode, YamlValue};
 use crate::config::{
-    Agent, AgentAuth, AgentTls, CardSource, Manifest, MethodSettings, PerMethod, ReloadableSecret, Secret,
+    Agent, AgentAuth, AgentBinding, AgentTls, CardSource, Manifest, MethodSettings, PerMethod,
+    ReloadableSecret, Secret,
 };
 use credential::{
     has_credential, has_private_key, has_user, is_credential_value, is_numeric_secret, is_secret_member,
@@ -45,6 +46,7 @@ const MANIFEST_FILE: usize = 1 << 20;
 pub(super) struct ManifestAgent {
     pub(super) card: CardSource,
     pub(super) streaming: Option<bool>,
+    pub(super) binding: Option<AgentBinding>,
     methods: PerMethod<MethodSettings>,
     auth: AgentAuth,
     description: Option<String>,
@@ -64,6 +66,9 @@ impl ManifestAgent {
     pub(super) fn displace(&self, keys: &mut AgentKeys) {
         if self.streaming.is_some() && keys.streaming.is_default() {
             keys.streaming = Spanned::default();
+        }
+        if self.binding.is_some() && keys.binding.is_default() {
+            keys.binding = Spanned::default();
         }
         if let Some(tls) = keys.tls.get_mut().filter(|tls| self.tls.ca.is_some() && tls.ca.is_default()) {
             tls.ca = Spanned::default();

@@ -17,8 +17,8 @@ use crate::config::forms::Form;
 use crate::config::pem::{self, CertificatePem, KeyPem};
 use crate::config::reference::Template;
 use crate::config::{
-    AgentAuth, AgentTls, ApiKey, ApiKeyLocation, ApiKeyPlace, Authorization, CardSource, ClientAuthMethod,
-    Grant, Manifest, MethodSettings, OAuth2, Pem, PerMethod, ReloadableSecret,
+    AgentAuth, AgentBinding, AgentTls, ApiKey, ApiKeyLocation, ApiKeyPlace, Authorization, CardSource,
+    ClientAuthMethod, Grant, Manifest, MethodSettings, OAuth2, Pem, PerMethod, ReloadableSecret,
 };
 
 /// The task tools on `/mcp`.
@@ -49,9 +49,29 @@ pub(super) struct ManifestSections {
 #[serde(rename_all = "camelCase")]
 struct ManifestA2a {
     agent_card_uri: String,
-    preferred_transport: Option<String>,
+    preferred_transport: Option<PreferredTransport>,
     #[serde(default)]
     skills: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+enum PreferredTransport {
+    #[serde(rename = "JSONRPC")]
+    JsonRpc,
+    #[serde(rename = "HTTP+JSON")]
+    HttpJson,
+    #[serde(rename = "GRPC")]
+    Grpc,
+}
+
+impl From<PreferredTransport> for AgentBinding {
+    fn from(transport: PreferredTransport) -> Self {
+        match transport {
+            PreferredTransport::JsonRpc => Self::JsonRpc,
+            PreferredTransport::HttpJson => Self::HttpJson,
+            PreferredTransport::Grpc => Self::Grpc,
+        }
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -113,6 +133,7 @@ impl ManifestSections {
         Some(ManifestAgent {
             card: self.a2a.card(reader)?,
             streaming,
+            binding: self.a2a.preferred_transport.map(AgentBinding::from),
             methods,
             auth: auth.unwrap_or_default(),
             description,
@@ -126,12 +147,6 @@ impl ManifestSections {
 
 impl ManifestA2a {
     fn card(&self, reader: &mut ManifestReader<'_>) -> Option<CardSource> {
-        if self.preferred_transport.as_deref().is_some_and(|transport| transport != "JSONRPC") {
-            reader.problem(
-                "/a2a/preferredTransport",
-                format!("a transport other than JSONRPC {NOT_SUPPORTED_YET}"),
-            );
-        }
         let (place, uri) = reader.one_line("/a2a/agentCardUri", self.agent_card_uri.clone())?;
         match card(uri.expose(), &reader.context) {
             Ok(card) => Some(card),

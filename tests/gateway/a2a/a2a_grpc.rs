@@ -14,6 +14,7 @@ use crate::support::payload::{v0_3, v1};
 use crate::support::{Authority, Card, McpClient, Reply, ScriptedAgent, Signal, TestGateway};
 
 const SEND: &str = "/lf.a2a.v1.A2AService/SendMessage";
+const STREAM: &str = "/lf.a2a.v1.A2AService/SendStreamingMessage";
 const GET: &str = "/lf.a2a.v1.A2AService/GetTask";
 
 /// The message of a client of 1.0 for an agent.
@@ -208,6 +209,52 @@ async fn cards_name_grpc_where_it_leads() {
     assert_eq!(card["additionalInterfaces"][1], json!({ "url": url, "transport": "GRPC" }));
 }
 
+/// The list names the interfaces of the card.
+#[tokio::test]
+async fn list_names_interfaces_of_card() {
+    let (_one, _two, gateway) = two_agents().await;
+    let list = gateway.client().at("/a2a").get(&[]).await.json().await;
+    for (at, agent) in ["one", "two"].into_iter().enumerate() {
+        let path = format!("/a2a/{agent}/.well-known/agent-card.json");
+        let card = gateway.client().at(&path).get(&[]).await.json().await;
+        let listed = &list["agents"][at];
+        assert_eq!(listed["supportedInterfaces"], card["supportedInterfaces"], "{agent}");
+        assert_eq!(listed["bindings"], json!(["JSONRPC", "HTTP+JSON", "GRPC"]), "{agent}");
+    }
+}
+
+/// Before a listener is a proxy that passes on HTTP/1.1 only.
+#[tokio::test]
+async fn listener_without_grpc_names_none() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    agent.on("SendMessage", |_| Reply::result(v1::message("la")));
+    let gateway = TestGateway::start(|ports| {
+        format!(
+            "listeners:\n  - {{ address: '127.0.0.1:{}', serve: [a2a] }}\n  - {{ address: '127.0.0.1:{}', serve: [a2a], grpc: false }}\n\
+             admin: {{ address: '127.0.0.1:{}' }}\nagents:\n  bard: {{ card: '{}' }}\n",
+            ports.main,
+            ports.other,
+            ports.admin,
+            agent.card_url()
+        )
+    })
+    .await;
+    let without = McpClient::new(&format!("http://127.0.0.1:{}/", gateway.ports().other));
+    for (client, is_named) in [(gateway.client(), true), (without.clone(), false)] {
+        for path in ["/a2a/bard/.well-known/agent-card.json", "/a2a"] {
+            let shown = client.at(path).get(&[]).await.text().await;
+            assert_eq!(shown.contains("GRPC"), is_named, "{path}: {shown}");
+        }
+        let sent = call(&client, V1, Operation::Send, saying_to("bard", "x")).await.end().await;
+        assert_eq!(sent.0.code == 0, is_named, "{sent:?}");
+    }
+    let refused = call(&without, V1, Operation::Send, saying_to("bard", "x")).await.error().await;
+    assert_eq!(refused.0, "NOT_FOUND");
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": saying("x") });
+    let sent = without.at("/a2a/bard").post(&request, &[("A2A-Version", "1.0")]).await.json().await;
+    assert!(sent["result"]["message"].is_object(), "{sent}");
+}
+
 #[tokio::test]
 async fn errors_have_status_and_reason() {
     let stage = Stage::new().await;
@@ -222,6 +269,9 @@ async fn errors_have_status_and_reason() {
     stage.agent.on_cancel(|_| Reply::error(-32002, "no"));
     let refused = call(&client, V1, Operation::Cancel, get()).await.error().await;
     assert_eq!(refused.0, "FAILED_PRECONDITION");
+    let refused = call(&client, V0_3, Operation::Cancel, json!({ "name": "tasks/t" })).await.error().await;
+    assert_eq!(refused.0, "FAILED_PRECONDITION");
+    stage.agent.on_cancel(|_| Reply::error(-32004, "no"));
     let refused = call(&client, V0_3, Operation::Cancel, json!({ "name": "tasks/t" })).await.error().await;
     assert_eq!(refused.0, "UNIMPLEMENTED", "as servers of 0.3");
     stage.agent.on_get(|_| Reply::status(401, "no"));
@@ -246,13 +296,22 @@ async fn bad_input_has_clear_status() {
         ("/lf.a2a.v1.A2AService/Sing", &[][..], good.clone(), "UNIMPLEMENTED"),
         ("/grpc.health.v1.Health/Check", &[], good.clone(), "UNIMPLEMENTED"),
         (GET, &[("grpc-encoding", "gzip")], compressed.clone(), "UNIMPLEMENTED"),
-        (GET, &[], compressed, "INTERNAL"),
+        (GET, &[("grpc-encoding", "zstd")], good.clone(), "UNIMPLEMENTED"),
+        (STREAM, &[("grpc-encoding", "gzip")], compressed.clone(), "UNIMPLEMENTED"),
+        (GET, &[], compressed.clone(), "INTERNAL"),
+        (STREAM, &[], compressed, "INTERNAL"),
         (GET, &[("grpc-timeout", "soon")], good.clone(), "INTERNAL"),
-        (GET, &[], long, "RESOURCE_EXHAUSTED"),
+        (GET, &[], long.clone(), "RESOURCE_EXHAUSTED"),
+        (STREAM, &[], long, "RESOURCE_EXHAUSTED"),
         (GET, &[], two, "UNIMPLEMENTED"),
         (GET, &[], good[..good.len() - 1].to_vec(), "INTERNAL"),
+        (GET, &[], good[..3].to_vec(), "INTERNAL"),
+        (STREAM, &[], good[..good.len() - 1].to_vec(), "INTERNAL"),
         (GET, &[], Vec::new(), "INTERNAL"),
         (GET, &[], frame(b"\x0b\xff"), "INTERNAL"),
+        (STREAM, &[], frame(b"\x0b\xff"), "INTERNAL"),
+        ("/a2a.v1.A2AService/GetTask", &[], frame(b"\x0b\xff"), "INTERNAL"),
+        ("/a2a.v1.A2AService/GetTask", &[], frame(b"\x0a\x01t"), "INVALID_ARGUMENT"),
         (GET, &[("a2a-version", "7.0")], good.clone(), "FAILED_PRECONDITION"),
         (GET, &[("origin", "http://evil.example")], good.clone(), "PERMISSION_DENIED"),
         (SEND, &[], frame(b"\x0a\x01x"), "NOT_FOUND"),
@@ -264,11 +323,22 @@ async fn bad_input_has_clear_status() {
     }
     assert!(stage.agent.calls("GetTask").is_empty(), "nothing reaches the agent");
     // Without HTTP/2 or the media type a path of gRPC is none.
-    for client in [client.clone(), client.http2()] {
-        let answer =
-            client.at(GET).send("POST", &[("content-type", "application/json")], b"{}".to_vec()).await;
-        assert_eq!(answer.status, 404);
+    for (client, media_type) in [
+        (client.clone(), "application/json"),
+        (client.clone(), "application/grpc"),
+        (client.http2(), "application/json"),
+        (client.http2(), "application/grpc+json"),
+        (client.http2(), "application/grpc-web"),
+        (client.http2(), "text/html"),
+    ] {
+        let answer = client.at(GET).send("POST", &[("content-type", media_type)], b"{}".to_vec()).await;
+        assert_eq!(answer.status, 404, "{media_type}");
     }
+    assert_eq!(client.at(GET).http2().get(&[("content-type", "application/grpc")]).await.status, 404);
+    // Nothing of all that reaches the next call.
+    stage.agent.on_get(|_| Reply::result(v1::bare_task("t", "c", "working")));
+    let got = call(&client, V1, Operation::Get, json!({ "id": "t" })).await.only().await;
+    assert_eq!(got["id"], "t");
 }
 
 #[tokio::test]
@@ -302,8 +372,7 @@ async fn deadline_ends_the_call() {
     let since = Instant::now();
     let (status, _) = send(&client, SEND, &[("grpc-timeout", "300m")], body()).await.end().await;
     assert_eq!(status.name(), "DEADLINE_EXCEEDED");
-    let path = "/lf.a2a.v1.A2AService/SendStreamingMessage";
-    let (status, events) = send(&client, path, &[("grpc-timeout", "1S")], body()).await.end().await;
+    let (status, events) = send(&client, STREAM, &[("grpc-timeout", "1S")], body()).await.end().await;
     assert_eq!((status.name(), events.len()), ("DEADLINE_EXCEEDED", 1));
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
 }

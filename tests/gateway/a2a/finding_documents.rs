@@ -31,7 +31,8 @@ async fn list_says_what_clients_need() {
     assert_eq!(bard["card"], format!("{url}/.well-known/agent-card.json"));
     let versions = (&bard["protocolVersions"], &bank["protocolVersions"]);
     assert_eq!(versions, (&json!(["1.0", "0.3", "0.1"]), &json!(["0.3", "1.0", "0.1"])), "its own first");
-    assert_eq!((&bard["bindings"], &bank["bindings"]), (&json!(["JSONRPC", "HTTP+JSON"]), &bard["bindings"]));
+    let bindings = json!(["JSONRPC", "HTTP+JSON", "GRPC"]);
+    assert_eq!((&bard["bindings"], &bank["bindings"]), (&bindings, &bindings));
     assert_eq!((&bard["status"], &bard["title"]), (&json!("ready"), &json!("The Bard")));
     assert_eq!(bard["skills"][0], json!({ "id": "sing", "name": "Sing", "tags": ["Music"] }));
     assert_eq!(bard["capabilities"], json!({ "streaming": true, "pushNotifications": false }));
@@ -52,8 +53,8 @@ async fn list_names_only_served_version() {
     let told = list(&gateway.client(), "").await;
     let said =
         |at: usize| (told["agents"][at]["protocolVersions"].clone(), told["agents"][at]["bindings"].clone());
-    assert_eq!(said(0), (json!(["0.3"]), json!(["JSONRPC"])));
-    assert_eq!(said(1), (json!(["1.0"]), json!(["JSONRPC", "HTTP+JSON"])));
+    assert_eq!(said(0), (json!(["0.3"]), json!(["JSONRPC"])), "gRPC of 0.3 cannot name one of two agents");
+    assert_eq!(said(1), (json!(["1.0"]), json!(["JSONRPC", "HTTP+JSON", "GRPC"])));
 }
 
 #[tokio::test]

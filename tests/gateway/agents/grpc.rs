@@ -4,10 +4,12 @@
 //! Messages are made of JSON by the codec of the gateway, which golden pairs of the official library
 //! test.
 
+use mcp_a2a_gateway::a2a::Dialect::V1;
 use mcp_a2a_gateway::a2a::{Operation, grpc as codec};
 use serde_json::{Value, json};
 
 use crate::kit::a2a_scene::{Stage, call, saying};
+use crate::kit::grpc_call;
 use crate::kit::quiz::{again, asked_by_form, called, first, keyed, reply};
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, words};
 use crate::support::certs::server_config;
@@ -207,6 +209,7 @@ async fn bad_answers_are_clear_faults() {
         ("within a frame", GrpcReply::head().bytes(&length).ok(), "ends within a message"),
         ("reset", GrpcReply::head().bytes(&length).reset(), "cut off"),
         ("compressed", GrpcReply::head().frame(1, &done).ok(), "compressed"),
+        ("coded", GrpcReply::head().header("grpc-encoding", "zstd").frame(1, &done).ok(), "compressed"),
         ("too large", GrpcReply::head().bytes(&[0, 1, 0, 0, 0]).stall(), "more than 65536 bytes"),
         ("no protobuf", GrpcReply::messages([vec![0xff; 9]]), "cannot be read"),
         ("refused", GrpcReply::refused(13, "out%20of%20tune"), "it refused: out of tune"),
@@ -234,7 +237,11 @@ async fn bad_streams_are_clear_faults() {
     let settings = "limits: { event: 4KiB }";
     let scene = scene_of(Card::grpc, "", settings).await;
     for (name, reply, said) in [
+        ("another status", GrpcReply::http(502), "HTTP 502"),
+        ("another type", GrpcReply::head().header("content-type", "text/html").ok(), "not gRPC"),
+        ("no number", GrpcReply::head().trailers(&[("grpc-status", "ok")]), "no number"),
         ("compressed", GrpcReply::head().frame(1, b"x").ok(), "compressed"),
+        ("coded", GrpcReply::head().header("grpc-encoding", "gzip").frame(1, b"x").ok(), "compressed"),
         ("too large", GrpcReply::head().bytes(&[0, 0, 1, 0, 0]).stall(), "bytes in one event"),
         ("no protobuf", GrpcReply::messages([vec![0xff; 9]]), "cannot be read"),
         ("within a frame", GrpcReply::head().bytes(&[0, 0, 0, 0, 9, 1]).ok(), "ends within a message"),
@@ -363,6 +370,47 @@ async fn a2a_clients_reach_agent_of_grpc() {
             let path = if is_old { SEND_0_3 } else { SEND };
             assert_eq!(server.requests(path).len(), 3);
         }
+    }
+}
+
+/// Each response that is no gRPC is a clear fault for A2A clients of any binding too.
+#[tokio::test]
+async fn bad_answers_are_faults_of_the_face() {
+    let (stage, server) = staged(Card::grpc, "limits: { response: 64KiB, event: 64KiB }\n").await;
+    let done = message(SEND, &v1::completed(RAW_TASK, RAW_CONTEXT, "la"));
+    let cut = [&[0, 0, 0, 0, 200], &done[..done.len() - 1]].concat();
+    let asked = || {
+        let mut asked = saying("x");
+        asked["tenant"] = "bard".into();
+        asked
+    };
+    let grpc = stage.gateway.client();
+    for (name, reply, statuses) in [
+        ("another status", GrpcReply::http(502), ["INTERNAL"; 2]),
+        (
+            "another type",
+            GrpcReply::messages([done.clone()]).header("content-type", "text/html"),
+            ["INTERNAL"; 2],
+        ),
+        ("no trailers", GrpcReply::head().message(&done), ["INTERNAL"; 2]),
+        ("no status", GrpcReply::head().message(&done).trailers(&[("x-other", "1")]), ["INTERNAL"; 2]),
+        ("within a frame", GrpcReply::head().bytes(&cut).ok(), ["INTERNAL"; 2]),
+        ("reset", GrpcReply::head().bytes(&cut).reset(), ["INTERNAL"; 2]),
+        ("compressed", GrpcReply::head().frame(1, &done).ok(), ["INTERNAL"; 2]),
+        ("too large", GrpcReply::head().bytes(&[0, 1, 0, 0, 0]).stall(), ["INTERNAL"; 2]),
+        ("no protobuf", GrpcReply::messages([vec![0xff; 9]]), ["INTERNAL"; 2]),
+    ] {
+        let (of_send, of_stream) = (reply.clone(), reply);
+        server.on(SEND, move |_| of_send.clone()).on(STREAM, move |_| of_stream.clone());
+        let sent = grpc_call::call(&grpc, V1, Operation::Send, asked()).await.error().await;
+        let (streamed, _) = grpc_call::call(&grpc, V1, Operation::Stream, asked()).await.end().await;
+        assert_eq!([sent.0, streamed.name()], statuses, "{name}: {streamed:?}");
+        let sent = call(&stage.client(), "SendMessage", saying("x")).await.json().await;
+        assert_eq!(sent["error"]["code"], -32603, "{name}: {sent}");
+        let good = done.clone();
+        server.on(SEND, move |_| GrpcReply::messages([good.clone()]));
+        let sent = grpc_call::call(&grpc, V1, Operation::Send, asked()).await.only().await;
+        assert_eq!(sent["task"]["artifacts"][0]["parts"][0]["text"], "la", "{name}");
     }
 }
 

@@ -201,6 +201,42 @@ async fn other_gateway_is_a_source() {
     sees(&gateway, &["bard_read", "news_read"]).await;
 }
 
+/// The agents of another gateway are called over gRPC where that is pinned, and its listener has it.
+#[tokio::test]
+async fn other_gateway_is_called_over_grpc() {
+    let bard = agent("sing").await;
+    let card = bard.card_url();
+    for has_grpc in [true, false] {
+        let upstream = TestGateway::start(|ports| {
+            let listener = format!("    serve: [mcp, a2a]\n    grpc: {has_grpc}\nadmin:");
+            let listeners = ports.listeners().replacen("admin:", &listener, 1);
+            format!("{listeners}agents: {{ bard: {{ card: '{card}' }} }}\n")
+        })
+        .await;
+        let list = upstream.url("/a2a");
+        let gateway = TestGateway::start(|ports| {
+            format!(
+                "{}{QUIET}agent_defaults: {{ binding: grpc }}\nsources: {{ east: {{ url: '{list}', interval: 1s }} }}\n",
+                ports.listeners()
+            )
+        })
+        .await;
+        if has_grpc {
+            sees(&gateway, &["bard_sing"]).await;
+            let call = json!({ "name": "bard_sing", "arguments": { "text": "go" } });
+            let result = gateway.client().modern("tools/call", call).await.result().await;
+            assert_eq!(result["content"][0]["text"], "la", "{result}");
+        }
+        let says = if has_grpc { r#""binding":"GRPC""# } else { "problem" };
+        in_time(says, async {
+            while !gateway.admin().at("/agents").get(&[]).await.text().await.contains(says) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+    }
+}
+
 const TOKEN: &str = "a-token-of-the-operators-0123456789";
 
 /// A source that sends too much, too many agents, something else or nothing fails, and changes

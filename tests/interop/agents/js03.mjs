@@ -1,5 +1,5 @@
 // A real A2A 0.3 agent on the official JavaScript SDK, `@a2a-js/sdk` 0.3.14 as an ES module, over JSON-RPC, or with
-// `--rest` over HTTP+JSON and no JSON-RPC.
+// `--rest` over HTTP+JSON and no JSON-RPC, or with `--grpc` over gRPC and no JSON-RPC.
 // Not a mock: the SDK makes every byte on the wire. What it does is in `story.mjs`.
 
 import { createServer } from 'node:http';
@@ -13,11 +13,18 @@ import {
   InMemoryTaskStore,
 } from '@a2a-js/sdk-03/server';
 import { agentCardHandler, jsonRpcHandler, restHandler, UserBuilder } from '@a2a-js/sdk-03/server/express';
+import { A2AService, grpcService, UserBuilder as GrpcUserBuilder } from '@a2a-js/sdk-03/server/grpc';
+import { openGrpc } from './grpc_server.mjs';
 import { cancel, EXTENDED, play, SKILLS, Turn } from './story.mjs';
 
 const { values } = parseArgs({
-  options: { port: { type: 'string', default: '0' }, rest: { type: 'boolean', default: false } },
+  options: {
+    port: { type: 'string', default: '0' },
+    rest: { type: 'boolean', default: false },
+    grpc: { type: 'boolean', default: false },
+  },
 });
+const binding = values.grpc ? 'GRPC' : values.rest ? 'HTTP+JSON' : 'JSONRPC';
 const FINAL = ['completed', 'failed', 'canceled', 'rejected', 'input-required'];
 
 function part({ text, data, url, name, type }) {
@@ -68,7 +75,7 @@ function card(url, skills) {
     name: 'JavaScript 0.3 agent',
     description: 'The interop agent on @a2a-js/sdk 0.3',
     url,
-    preferredTransport: values.rest ? 'HTTP+JSON' : 'JSONRPC',
+    preferredTransport: binding,
     protocolVersion: '0.3.0',
     version: '1.0.0',
     capabilities: { streaming: true, pushNotifications: true },
@@ -81,22 +88,29 @@ function card(url, skills) {
 
 // Longer than any run: this process stalls for seconds under load, and would then close connections that are in use.
 const server = createServer({ keepAliveTimeout: 600_000 });
-server.listen(Number(values.port), '127.0.0.1', () => {
+server.listen(Number(values.port), '127.0.0.1', async () => {
   const url = `http://127.0.0.1:${server.address().port}/`;
+  const grpc = values.grpc && (await openGrpc());
+  const served = grpc ? grpc.address : url;
   const configs = new InMemoryPushNotificationStore();
   const requestHandler = new DefaultRequestHandler(
-    card(url, SKILLS),
+    card(served, SKILLS),
     new InMemoryTaskStore(),
     executor,
     undefined,
     configs,
     new DefaultPushNotificationSender(configs),
-    async () => card(url, EXTENDED), // for who is nobody too
+    async () => card(served, EXTENDED), // for anonymous callers too
   );
   const app = express();
   app.use(`/${AGENT_CARD_PATH}`, agentCardHandler({ agentCardProvider: requestHandler }));
-  const serve = values.rest ? restHandler : jsonRpcHandler;
-  app.use(serve({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
+  if (grpc) {
+    const userBuilder = GrpcUserBuilder.noAuthentication;
+    grpc.server.addService(A2AService, grpcService({ requestHandler, userBuilder }));
+  } else {
+    const serve = values.rest ? restHandler : jsonRpcHandler;
+    app.use(serve({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
+  }
   server.on('request', app);
   console.log(`ready ${url}`);
 });

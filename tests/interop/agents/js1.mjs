@@ -1,4 +1,5 @@
-// A real A2A 1.0 agent on the official JavaScript SDK, `@a2a-js/sdk` 1.3.0, over JSON-RPC.
+// A real A2A 1.0 agent on the official JavaScript SDK, `@a2a-js/sdk` 1.3.0, over JSON-RPC, or with `--grpc` over gRPC and
+// no JSON-RPC.
 // Not a mock: the SDK makes every byte on the wire. What it does is in `story.mjs`.
 
 import { createServer } from 'node:http';
@@ -13,6 +14,8 @@ import {
   InMemoryTaskStore,
 } from '@a2a-js/sdk/server';
 import { agentCardHandler, jsonRpcHandler, UserBuilder } from '@a2a-js/sdk/server/express';
+import { A2AService, grpcService, UserBuilder as GrpcUserBuilder } from '@a2a-js/sdk/server/grpc';
+import { openGrpc } from './grpc_server.mjs';
 import { cancel, EXTENDED, play, SKILLS, Turn } from './story.mjs';
 
 const stateOf = (name) => TaskState[`TASK_STATE_${name.toUpperCase().replaceAll('-', '_')}`];
@@ -21,6 +24,10 @@ function part({ text, data, url, name = '', type = '' }) {
   const content = url ? { $case: 'url', value: url } : data ? { $case: 'data', value: data } : { $case: 'text', value: text };
   return { content, metadata: undefined, filename: name, mediaType: type };
 }
+
+const { values } = parseArgs({
+  options: { port: { type: 'string', default: '0' }, grpc: { type: 'boolean', default: false } },
+});
 
 class Events extends Turn {
   constructor(ids, bus) {
@@ -68,7 +75,7 @@ function card(url, skills) {
   return {
     name: 'JavaScript 1.0 agent',
     description: 'The interop agent on @a2a-js/sdk 1.3',
-    supportedInterfaces: [{ url, protocolBinding: 'JSONRPC', tenant: '', protocolVersion: '1.0' }],
+    supportedInterfaces: [{ url, protocolBinding: values.grpc ? 'GRPC' : 'JSONRPC', tenant: '', protocolVersion: '1.0' }],
     provider: undefined,
     version: '1.0.0',
     capabilities: { streaming: true, pushNotifications: true, extensions: [], extendedAgentCard: true },
@@ -91,24 +98,30 @@ function card(url, skills) {
   };
 }
 
-const { values } = parseArgs({ options: { port: { type: 'string', default: '0' } } });
 // Longer than any run: this process stalls for seconds under load, and would then close connections that are in use.
 const server = createServer({ keepAliveTimeout: 600_000 });
-server.listen(Number(values.port), '127.0.0.1', () => {
+server.listen(Number(values.port), '127.0.0.1', async () => {
   const url = `http://127.0.0.1:${server.address().port}/`;
+  const grpc = values.grpc && (await openGrpc());
+  const served = grpc ? grpc.address : url;
   const configs = new InMemoryPushNotificationStore();
   const requestHandler = new DefaultRequestHandler(
-    card(url, SKILLS),
+    card(served, SKILLS),
     new InMemoryTaskStore(),
     executor,
     undefined,
     configs,
     new DefaultPushNotificationSender(configs),
-    async () => card(url, EXTENDED), // for who is nobody too
+    async () => card(served, EXTENDED), // for anonymous callers too
   );
   const app = express();
   app.use(`/${AGENT_CARD_PATH}`, agentCardHandler({ agentCardProvider: requestHandler }));
-  app.use(jsonRpcHandler({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
+  if (grpc) {
+    const userBuilder = GrpcUserBuilder.noAuthentication;
+    grpc.server.addService(A2AService, grpcService({ requestHandler, userBuilder }));
+  } else {
+    app.use(jsonRpcHandler({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
+  }
   server.on('request', app);
   console.log(`ready ${url}`);
 });

@@ -64,7 +64,9 @@ async function webhook() {
   const server = createServer(async (request, response) => {
     let body = '';
     for await (const chunk of request) body += chunk;
-    if (request.method === 'POST') heard.push([request.headers['x-a2a-notification-token'], body]);
+    // The Rust SDK writes the name without X.
+    const token = request.headers['x-a2a-notification-token'] ?? request.headers['a2a-notification-token'];
+    if (request.method === 'POST') heard.push([token, body]);
     response.end(new URL(request.url, 'http://own').searchParams.get('validationToken') ?? '');
     wake();
   });
@@ -221,8 +223,9 @@ function checks({ a, b, mode, url, agent }) {
     push_listed: () =>
       underWay('work 6', async ({ id: task }) => {
         if (facts.push_listed) {
-          // A server that has the route without anything behind it fails, which has no reason by HTTP+JSON.
-          const fails = facts.push_list_fails ? [-32603, NaN] : [];
+          // A server that has the route without anything behind it fails, which has no reason by HTTP+JSON; by gRPC it is
+          // INTERNAL or NOT_FOUND, of which 0.3 makes an unknown task.
+          const fails = facts.push_list_fails ? [-32603, NaN, 13, 5, ...NOT_FOUND] : [];
           await refused(a.listPush(task), [...UNSUPPORTED, ...fails]);
           return refused(a.deletePush(task, 'first'), [...UNSUPPORTED, ...fails]);
         }
@@ -295,11 +298,11 @@ async function attempt(name, check) {
   }
 }
 
-/** `sdk`: `connect(url, fetch)` and `lacks`, the checks that this client has no words for, with the reason. */
+/** `sdk`: `connect(url, fetch, headers)` and `lacks`, the checks that this client has no words for, with the reason. */
 export async function main(sdk, mode, url, agent, ...keys) {
   const connect = (key) => {
     const withKey = (to, init) => fetch(to, { ...init, headers: { ...init?.headers, 'x-api-key': key } });
-    return sdk.connect(`${url.replace(/\/$/, '')}/`, key ? withKey : undefined);
+    return sdk.connect(`${url.replace(/\/$/, '')}/`, key ? withKey : undefined, key ? { 'x-api-key': key } : {});
   };
   try {
     const [a, b] = await Promise.all([connect(keys[0]), keys[1] && connect(keys[1])]);

@@ -47,7 +47,10 @@ class Webhook:
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                heard.put((self.headers.get("X-A2A-Notification-Token"), json.loads(body)))
+                # The Rust SDK writes the name without X.
+                names = ("X-A2A-Notification-Token", "A2A-Notification-Token")
+                token = next((self.headers[name] for name in names if name in self.headers), None)
+                heard.put((token, json.loads(body)))
                 self.answer(b"")
 
             def answer(self, body):

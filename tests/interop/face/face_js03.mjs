@@ -1,4 +1,5 @@
 // The official JavaScript client of A2A 0.3, `@a2a-js/sdk` 0.3.14 as an ES module, as `face_checks.mjs` needs it.
+// With `--grpc` as its first argument it speaks gRPC, else JSON-RPC.
 
 import {
   ClientFactory,
@@ -6,7 +7,12 @@ import {
   DefaultAgentCardResolver,
   JsonRpcTransportFactory,
 } from '@a2a-js/sdk-03/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk-03/client/grpc';
 import { main } from './face_checks.mjs';
+import { grpcTransports } from './grpc_channel.mjs';
+
+const words = process.argv.slice(2).filter((word) => word !== '--grpc');
+const grpc = process.argv.includes('--grpc');
 
 const textOf = (parts) => parts.map((part) => (part.kind === 'text' ? part.text : '')).join('');
 const wordsOf = (status) => textOf(status.message?.parts ?? []);
@@ -17,11 +23,22 @@ function taskOf({ id, contextId: context, status, artifacts = [] }) {
   return { id, context, state: status.state, words: wordsOf(status), text: textOf(parts), data };
 }
 
+// By gRPC the client loses `append` (its reader of artifact updates leaves it out): a further piece of an artifact is one
+// that is appended.
+const begun = new Set();
+
+function isAppended({ taskId, artifact, append }) {
+  const artifactOfTask = `${taskId} ${artifact.artifactId}`;
+  const isMore = begun.has(artifactOfTask);
+  begun.add(artifactOfTask);
+  return append ?? (grpc && isMore);
+}
+
 function eventOf(event) {
   if (event.kind === 'task') return { ...taskOf(event), text: taskOf(event).text || undefined };
-  const { taskId: id, contextId: context, status, artifact, append } = event;
+  const { taskId: id, contextId: context, status, artifact } = event;
   if (status) return { id, context, state: status.state, words: wordsOf(status) };
-  return { id, context, text: textOf(artifact.parts), append };
+  return { id, context, text: textOf(artifact.parts), append: isAppended(event) };
 }
 
 function cardOf({ url, additionalInterfaces = [], skills }) {
@@ -36,10 +53,14 @@ function message(text, turn, metadata) {
   return { message: { kind: 'message', messageId: crypto.randomUUID(), role: 'user', parts, metadata, ...ids } };
 }
 
-async function connect(url, fetchImpl) {
+async function connect(url, fetchImpl, headers) {
   const cardResolver = new DefaultAgentCardResolver({ fetchImpl });
-  const transports = [new JsonRpcTransportFactory({ fetchImpl })];
-  const factory = new ClientFactory(ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { transports }));
+  const transports = [
+    new JsonRpcTransportFactory({ fetchImpl }),
+    grpcTransports(GrpcTransportFactory, headers, url),
+  ];
+  const preferredTransports = [grpc ? 'GRPC' : 'JSONRPC'];
+  const factory = new ClientFactory(ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { transports, preferredTransports }));
   const card = await cardResolver.resolve(url);
   const client = await factory.createFromAgentCard(card);
   return {
@@ -64,5 +85,5 @@ async function connect(url, fetchImpl) {
   };
 }
 
-const none = 'JSON-RPC of A2A 0.3 has no list of tasks';
-await main({ connect, lacks: { list: none, own_list: none } }, ...process.argv.slice(2));
+const none = 'A2A 0.3 has no list of tasks by JSON-RPC or gRPC';
+await main({ connect, lacks: { list: none, own_list: none } }, ...words);

@@ -1,5 +1,5 @@
 // The official JavaScript client of A2A 1.0, `@a2a-js/sdk` 1.3.0, as `face_checks.mjs` needs it.
-// With `--rest` as its first argument it speaks HTTP+JSON, else JSON-RPC.
+// With `--rest` as its first argument it speaks HTTP+JSON, with `--grpc` gRPC, else JSON-RPC.
 
 import { Role, TaskState } from '@a2a-js/sdk';
 import {
@@ -9,10 +9,13 @@ import {
   JsonRpcTransportFactory,
   RestTransportFactory,
 } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 import { main } from './face_checks.mjs';
+import { grpcTransports } from './grpc_channel.mjs';
 
-const words = process.argv.slice(2).filter((word) => word !== '--rest');
-const rest = process.argv.includes('--rest');
+const BINDINGS = { '--rest': 'HTTP+JSON', '--grpc': 'GRPC' };
+const words = process.argv.slice(2).filter((word) => !(word in BINDINGS));
+const binding = BINDINGS[process.argv.find((word) => word in BINDINGS)] ?? 'JSONRPC';
 
 const textOf = (parts) => parts.map(({ content }) => (content?.$case === 'text' ? content.value : '')).join('');
 const wordsOf = (status) => textOf(status.message?.parts ?? []);
@@ -63,11 +66,17 @@ const everything = {
   includeArtifacts: undefined,
 };
 
-async function connect(url, fetchImpl) {
+async function connect(url, fetchImpl, headers) {
   const card = await new DefaultAgentCardResolver({ fetchImpl }).resolve(url);
-  const transports = [new JsonRpcTransportFactory({ fetchImpl }), new RestTransportFactory({ fetchImpl })];
-  const preferredTransports = [rest ? 'HTTP+JSON' : 'JSONRPC'];
-  const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { transports, preferredTransports });
+  const transports = [
+    new JsonRpcTransportFactory({ fetchImpl }),
+    new RestTransportFactory({ fetchImpl }),
+    grpcTransports(GrpcTransportFactory, headers, url),
+  ];
+  const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
+    transports,
+    preferredTransports: [binding],
+  });
   const client = await new ClientFactory(options).createFromAgentCard(card);
   if (client.protocolVersion !== '1.0') throw new Error(`speaks ${client.protocolVersion}`);
   const tenant = '';
