@@ -20,10 +20,10 @@ use tracing::{info, warn};
 
 use super::agent::Agent;
 use super::card_fetch::CardFetchError;
+use super::card_fetch::KeptCards;
 use super::card_fetch::{CardRequest, FetchedCard};
 use super::card_fetch::{Seen, verify};
 use super::grpc;
-use super::kept::KeptCards;
 use super::resolved::AgentAddress;
 use super::resolved::ResolvedAgent;
 use super::rpc::ForwardedContext;

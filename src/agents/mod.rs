@@ -14,7 +14,6 @@ mod drive;
 mod endpoints;
 mod forward;
 mod grpc;
-mod kept;
 mod locate;
 mod resolved;
 mod rpc;

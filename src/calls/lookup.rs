@@ -26,9 +26,7 @@ use crate::mcp::tasks::{TaskSnapshot, TaskStatus, iso8601};
 use crate::mcp::tools::ResourceLinks;
 use crate::seal::{Sealer, TaskKey, TaskRef};
 use crate::shared_state::SharedState;
-use crate::tasks::{
-    ClientOverride, EntryKey, TaskEntry, TaskJournal, TaskPhase, Tasks, Timestamp, row_key,
-};
+use crate::tasks::{ClientOverride, EntryKey, TaskEntry, TaskJournal, TaskPhase, Tasks, Timestamp, row_key};
 
 /// Longest wait for an agent that is asked for the state of a task while a client waits.
 const STATE_TIMEOUT: Duration = Duration::from_secs(10);

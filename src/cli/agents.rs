@@ -17,8 +17,8 @@ use crate::config::{Problem, Settings};
 use crate::discovery::{unmatched_settings, unmatched_skills};
 use crate::gateway::tools_of;
 use crate::telemetry::log::takes_colour;
+use crate::telemetry::log::{EscapeStyle, visible};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::install_provider;
 use crate::transport::{ClientLimits, HttpClient};
 

@@ -27,7 +27,7 @@ use super::questions::{
 use super::{print_error, print_line, program};
 use crate::bridge::tool_result::CONTINUATION_HINT;
 use crate::config::parse_duration;
-use crate::telemetry::visible::{EscapeStyle, visible};
+use crate::telemetry::log::{EscapeStyle, visible};
 use crate::tls::install_provider;
 
 /// Exit codes beside success (0) and failure (1).

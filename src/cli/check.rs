@@ -27,7 +27,7 @@ use crate::config::{
 use crate::gateway::{ConfigDigests, Gateway, needs_restart};
 use crate::mcp::tasks::iso8601;
 use crate::tasks::data_dir;
-use crate::telemetry::visible::{EscapeStyle, visible};
+use crate::telemetry::log::{EscapeStyle, visible};
 use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 
 /// Most agents that a line names.

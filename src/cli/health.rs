@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::client::TlsArguments;
 use super::{ConfigArgument, failed, load_for_stdio, print_line};
 use crate::config::{Settings, probe_address};
-use crate::telemetry::visible::{EscapeStyle, visible};
+use crate::telemetry::log::{EscapeStyle, visible};
 use crate::tls::install_provider;
 use crate::transport::{AddressPolicy, ClientLimits, HttpClient, TargetSettings, TransportError, Upstream};
 

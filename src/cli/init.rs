@@ -19,8 +19,8 @@ use crate::a2a::{AgentCard, SchemeKind, SecurityScheme};
 use crate::agents::{Directory, ResolvedAgent};
 use crate::config::{Agent, Settings};
 use crate::discovery::tools_of_cards;
+use crate::telemetry::log::is_hidden;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::visible::is_hidden;
 use crate::tls::install_provider;
 use crate::transport::{ClientLimits, HttpClient};
 

@@ -39,7 +39,7 @@ use crate::gateway::{AgentSummary, AwaitedAgent, Gateway};
 use crate::server::{ReloadSource, prepare};
 use crate::stdio;
 use crate::telemetry::log;
-use crate::telemetry::visible::{EscapeStyle, visible};
+use crate::telemetry::log::{EscapeStyle, visible};
 
 /// Any MCP client calls any A2A agent.
 #[derive(Debug, Parser)]

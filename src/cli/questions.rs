@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::telemetry::log::takes_colour;
-use crate::telemetry::visible::{EscapeStyle, visible};
+use crate::telemetry::log::{EscapeStyle, visible};
 
 /// The maximum length of a line of input, in bytes.
 const MAX_LINE_BYTES: u64 = 64 * 1024;

@@ -36,7 +36,6 @@ mod resolve;
 mod section;
 pub mod settings;
 mod sources;
-mod state;
 mod yaml;
 
 use std::cell::RefCell;
@@ -92,6 +91,7 @@ pub use outbound::{
     AllowList, Allowed, EgressProxy, Network, Outbound, ProxyChoice, ProxyResolve, ProxyServer, Webhooks,
 };
 pub use outbound::{OtlpProtocol, Tracing};
+pub use outbound::{State, StateTopology};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};
@@ -106,7 +106,6 @@ pub(crate) use sources::{
     AgentEdit, AgentsDraft, FoundAgent, LoadedSettings, agents_at, agents_in, agents_of_cards, found_agent,
 };
 pub use sources::{AgentSource, Source, SourcePlace};
-pub use state::{State, StateTopology};
 
 /// Largest configuration file, in bytes.
 const FILE: usize = 1 << 20;

@@ -23,13 +23,13 @@ use super::include::ConfigDocument;
 use super::listener::{Admin, HealthListener, Listener, ListenerKeys, ReadyRule};
 use super::mcp::{Cards, Mcp, Resources, Sessions};
 use super::outbound::Outbound;
+use super::outbound::{State, StateKeys};
 use super::outbound::{Tracing, TracingKeys};
 use super::prompts::{Prompt, PromptKeys, prompts};
 use super::reference::{Secret, Template};
 use super::resolve::{Problem, ResolveContext};
 use super::section::{KeysOf, section};
 use super::sources::{Source, SourceKeys, sources};
-use super::state::{State, StateKeys};
 use super::yaml::{Location, OneOrMany, Spanned};
 use super::{ListenerRule, manifest};
 

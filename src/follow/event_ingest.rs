@@ -22,8 +22,7 @@ const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(100);
 /// Interval at which a follower checks if its task is still needed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// Reason for which an answer is not sent again.
-const PERHAPS_SENT: &str =
-    "the replica that was sending this answer has ended, and the agent does not tell if it arrived; it was perhaps sent";
+const PERHAPS_SENT: &str = "the replica that was sending this answer has ended, and the agent does not tell if it arrived; it was perhaps sent";
 /// Result of an answer to a question that got another one.
 const ANSWERED_ELSEWHERE: AgentFailure =
     AgentFailure::Internal("the question was answered at another replica, in another way; nothing was sent");
@@ -350,7 +349,9 @@ impl TaskFollower {
 
     /// Requests the lease of a task that the agent has named.
     async fn lease(&self, entry: &Arc<TaskEntry>, takes_over: bool) -> LeaseGrant {
-        let Some(shared) = self.shared.as_ref().filter(|_| entry.is_named()) else { return LeaseGrant::Unknown };
+        let Some(shared) = self.shared.as_ref().filter(|_| entry.is_named()) else {
+            return LeaseGrant::Unknown;
+        };
         let grant = shared.lease(&entry.row_key(), entry.position(), takes_over).await;
         if let LeaseGrant::Granted(lease) = &grant {
             entry.set_position(lease.last());
@@ -433,8 +434,7 @@ impl TaskFollower {
             }
             self.cancel_if_requested(entry, &known);
             let is_old = begun.elapsed() >= self.lifetime();
-            let is_unneeded =
-                entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now()));
+            let is_unneeded = entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now()));
             let Some(errand) = awaiting(entry).filter(|_| !is_unneeded) else {
                 return entry.end(Ok(()), Timestamp::now());
             };
@@ -446,7 +446,8 @@ impl TaskFollower {
                 };
                 debug!(agent = %entry.agent(), "follows task after another replica");
                 let exchange = TaskExchange { drive: self.start(&known, errand), known };
-                return Box::pin(self.follow(FollowedEntry { entry, following }, exchange, None, lease)).await;
+                return Box::pin(self.follow(FollowedEntry { entry, following }, exchange, None, lease))
+                    .await;
             }
             tokio::select! {
                 () = events.changed() => {}

@@ -18,7 +18,7 @@ use pingora::server::ShutdownWatch;
 use prometheus::IntGauge;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::proxy_protocol;
+use super::preface;
 use crate::auth::network;
 use crate::config::TrustedProxies;
 use crate::sync::lock;
@@ -159,7 +159,7 @@ impl<A> ConnectionLimit<A> {
         stream: &mut Stream,
         proxies: &TrustedProxies,
     ) -> Option<Option<AddressPermit<'_>>> {
-        if let Err(error) = proxy_protocol::accept(stream, proxies, self.within).await {
+        if let Err(error) = preface::accept(stream, proxies, self.within).await {
             self.metrics.refused(Refusal::ProxyHeader);
             tracing::debug!(%error, "closed connection");
             return None;

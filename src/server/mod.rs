@@ -4,8 +4,7 @@
 
 mod connection_limit;
 mod header;
-mod http_version;
-mod proxy_protocol;
+mod preface;
 mod reload;
 mod shutdown;
 mod upgrade;
@@ -21,7 +20,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use connection_limit::{ConnectionLimit, ConnectionLimits, ListenerConnections};
 use header::{ConnectionMarker, HeaderLimit, HeaderTimeout};
-use http_version::HttpVersionDetector;
 use pingora::apps::HttpServerOptions;
 use pingora::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora::protocols::TcpKeepalive;
@@ -34,6 +32,7 @@ use pingora::services::ServiceHandle;
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
+use preface::HttpVersionDetector;
 use reload::ConfigWatcher;
 use shutdown::{DrainSignal, YieldingService};
 use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};

@@ -2,7 +2,7 @@
 //!
 //! Keys are [`StateKey`]s: hashes, so that a backup of the engine names no caller and no task. Values
 //! are sealed by the caller of these operations. Everything has a time to live. See also
-//! `redis_engine`, and `memory_engine` for the model that tests compare with it.
+//! `redis_engine`, and the model in `tests`.
 
 use std::time::Duration;
 
@@ -229,13 +229,8 @@ pub(crate) trait StateEngine: Send + Sync + 'static {
     async fn row(&self, task: &StateKey) -> Result<Option<TaskRow>, EngineError>;
 
     /// Adds a member to an index, with a score.
-    async fn index(
-        &self,
-        key: &StateKey,
-        member: &str,
-        score: u64,
-        ttl: Duration,
-    ) -> Result<(), EngineError>;
+    async fn index(&self, key: &StateKey, member: &str, score: u64, ttl: Duration)
+    -> Result<(), EngineError>;
 
     /// Returns the members of an index with the highest scores, at most `most`.
     async fn indexed(&self, key: &StateKey, most: usize) -> Result<Vec<String>, EngineError>;

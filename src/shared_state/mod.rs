@@ -11,8 +11,6 @@
 
 mod engine;
 mod lease;
-#[cfg(test)]
-mod memory_engine;
 mod redis_engine;
 mod rows;
 #[cfg(test)]
@@ -83,7 +81,8 @@ pub(crate) enum ClaimProgress {
 
 /// Function that learns a row of another replica; without a value the row was removed. Returns the
 /// row of a task as it is here then.
-pub(crate) type LearnRow = Box<dyn Fn(StoreTable, &[u8], Option<&[u8]>) -> Option<SharedTaskRow> + Send + Sync>;
+pub(crate) type LearnRow =
+    Box<dyn Fn(StoreTable, &[u8], Option<&[u8]>) -> Option<SharedTaskRow> + Send + Sync>;
 
 /// Shared state of this replica.
 pub(crate) struct SharedState {
@@ -230,7 +229,12 @@ impl SharedState {
 
     /// Counts a request against a rate of all replicas; returns the wait if there are too many.
     /// `None` too if the engine does not answer: then the rate of this replica alone counts.
-    pub(crate) async fn take_rate(&self, owner: &QuotaOwner, interval: Duration, burst: u32) -> Option<Duration> {
+    pub(crate) async fn take_rate(
+        &self,
+        owner: &QuotaOwner,
+        interval: Duration,
+        burst: u32,
+    ) -> Option<Duration> {
         let name = match owner {
             QuotaOwner::Caller(name) => format!("caller\0{name}"),
             QuotaOwner::Address(address) => format!("address\0{address}"),
@@ -254,7 +258,9 @@ impl SharedState {
     }
 
     async fn taken(&self, key: &StateKey, present: Vec<u8>) -> SharedClaim {
-        let Some((digest, state, replica)) = self.open_claim(key, &present) else { return SharedClaim::Unknown };
+        let Some((digest, state, replica)) = self.open_claim(key, &present) else {
+            return SharedClaim::Unknown;
+        };
         let is_alive = async || {
             let beat = self.engine.get(&replica_key(&replica)).await;
             !matches!(beat, Ok(None))

@@ -17,17 +17,17 @@ use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue,
-    IntoConnectionInfo, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Script,
-    ScriptInvocation, ServerErrorKind, TlsCertificates, TlsMode, Value, cmd,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    FromRedisValue, IntoConnectionInfo, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisError,
+    RedisResult, Script, ScriptInvocation, ServerErrorKind, TlsCertificates, TlsMode, Value, cmd,
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::engine::{
-    EngineError, LeaseOutcome, LeaseRequest, LoggedRow, NewEvents, SharedRate, SharedTask,
-    StateEngine, StateKey, TaskRow, Wake,
+    EngineError, LeaseOutcome, LeaseRequest, LoggedRow, NewEvents, SharedRate, SharedTask, StateEngine,
+    StateKey, TaskRow, Wake,
 };
 use crate::config::{Pem, State, StateTopology};
 use crate::sync::lock;
@@ -219,7 +219,12 @@ impl RedisEngine {
     ) -> Result<(Arc<Self>, mpsc::Receiver<Wake>), String> {
         let (wakes, woken) = mpsc::channel(most_wakes);
         let prefix = format!("{}:{SCHEMA}:", state.prefix);
-        let waker = Waker { wakes, has_lost: Arc::default(), failed: Arc::default(), channels: format!("{prefix}w:") };
+        let waker = Waker {
+            wakes,
+            has_lost: Arc::default(),
+            failed: Arc::default(),
+            channels: format!("{prefix}w:"),
+        };
         let connector = Connector::new(state, &waker).map_err(|error| format!("cannot be used ({error})"))?;
         let engine = Self {
             scripts: Scripts::new(state.topology == StateTopology::Cluster),
@@ -261,7 +266,8 @@ impl RedisEngine {
 
     async fn connect(&self) -> Result<Connection, EngineError> {
         // Longer than a command: there is a handshake, and for a cluster a list of nodes.
-        let connected = timeout(self.timeout.saturating_mul(4), self.connector.connect(&self.waker, self.timeout)).await;
+        let connected =
+            timeout(self.timeout.saturating_mul(4), self.connector.connect(&self.waker, self.timeout)).await;
         let connection = connected.map_err(|_| EngineError::Timeout)?.map_err(|error| refused(&error))?;
         let watched: Vec<Box<str>> = lock(&self.watched).iter().cloned().collect();
         let channels = watched.iter().map(|hash| self.channel(hash)).chain([self.channel(LOG)]);
@@ -338,10 +344,7 @@ impl RedisEngine {
         self.checked(timeout(self.timeout, connection.run(command)).await)
     }
 
-    async fn script<T: FromRedisValue>(
-        &self,
-        call: &ScriptInvocation<'_>,
-    ) -> Result<T, EngineError> {
+    async fn script<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, EngineError> {
         let connection = self.present()?;
         self.checked(timeout(self.timeout, connection.script(call)).await)
     }
@@ -437,11 +440,7 @@ impl StateEngine for RedisEngine {
         Ok((wait > 0).then(|| Duration::from_millis(wait)))
     }
 
-    async fn acquire(
-        &self,
-        task: &StateKey,
-        request: LeaseRequest<'_>,
-    ) -> Result<LeaseOutcome, EngineError> {
+    async fn acquire(&self, task: &StateKey, request: LeaseRequest<'_>) -> Result<LeaseOutcome, EngineError> {
         let [state, _, lease] = self.task_keys(task);
         let mut call = self.scripts.acquire.key(state);
         call.key(lease).arg(request.holder).arg(millis(request.lifetime));
@@ -549,7 +548,16 @@ impl StateEngine for RedisEngine {
     async fn log(&self, row: &[u8]) -> Result<(), EngineError> {
         let key = self.log_key();
         let mut added = Pipeline::new();
-        added.cmd("XADD").arg(&key).arg("MAXLEN").arg("~").arg(MOST_LOGGED).arg("*").arg("d").arg(row).ignore();
+        added
+            .cmd("XADD")
+            .arg(&key)
+            .arg("MAXLEN")
+            .arg("~")
+            .arg(MOST_LOGGED)
+            .arg("*")
+            .arg("d")
+            .arg(row)
+            .ignore();
         added.cmd("PEXPIRE").arg(&key).arg(millis(LOG_TTL)).ignore();
         let publish = if matches!(self.connector, Connector::Cluster(_)) { "SPUBLISH" } else { "PUBLISH" };
         added.cmd(publish).arg(self.channel(LOG)).arg("row").ignore();
@@ -696,7 +704,9 @@ fn refused(error: &RedisError) -> EngineError {
     let is_lost = error.is_io_error() || error.is_connection_dropped() || error.is_connection_refusal();
     match error.kind() {
         // A copy of the engine accepts no writes: another one does.
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => EngineError::Disconnected,
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
+            EngineError::Disconnected
+        }
         _ if is_lost => EngineError::Disconnected,
         kind => EngineError::Refused(format!("{kind:?}: {}", error.code().unwrap_or_default())),
     }

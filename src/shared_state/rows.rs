@@ -268,7 +268,11 @@ impl SharedState {
     }
 
     /// Returns the present row of a table.
-    pub(super) async fn table_row(&self, table: StoreTable, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    pub(super) async fn table_row(
+        &self,
+        table: StoreTable,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, EngineError> {
         let row = table_key(table, key);
         let sealed = self.engine.get(&row).await?;
         let value = sealed.and_then(|sealed| self.sealer.open_bytes(&row.hash, &sealed));

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::{EventPosition, Timestamp};
 use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
 use super::map::ShardSlot;
+use super::{EventPosition, Timestamp};
 use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, fingerprint, stamp_of};
 use crate::bridge::output::{AgentOutput, OutputState};
 use crate::bridge::resource_view::ClientSoftware;

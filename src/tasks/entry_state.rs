@@ -9,8 +9,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{EventPosition, Timestamp};
 use super::answer_log::{AnswerLog, AnswerRefusal};
+use super::{EventPosition, Timestamp};
 use crate::a2a::{Fingerprint, TaskState};
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::bridge::resource_view::{ClientSoftware, EventLog};

@@ -5,10 +5,8 @@
 
 pub(crate) mod access_log;
 pub mod label;
-mod line;
 pub(crate) mod log;
 pub mod metrics;
 mod process;
 pub(crate) mod recent;
 pub mod trace;
-pub(crate) mod visible;
