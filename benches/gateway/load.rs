@@ -22,14 +22,14 @@ pub(crate) struct Question {
 /// A connection of a client, by HTTP/1.1 or gRPC.
 enum ClientConnection {
     Http(Connection),
-    Grpc(GrpcConnection),
+    Grpc(Box<GrpcConnection>),
 }
 
 impl ClientConnection {
     async fn open(question: &Question) -> Self {
         match question.is_grpc {
             false => Self::Http(Connection::open(question.port).await),
-            true => Self::Grpc(GrpcConnection::open(question.port, &question.request).await),
+            true => Self::Grpc(Box::new(GrpcConnection::open(question.port, &question.request).await)),
         }
     }
 }

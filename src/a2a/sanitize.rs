@@ -25,7 +25,8 @@ pub fn clean(text: &str, max_bytes: usize) -> String {
         let pair = after_return && c == '\n';
         after_return = c == '\r';
         let c = if ends_line(c) { '\n' } else { c };
-        if pair || is_invisible(c) {
+        // White space behind a character that is taken out is around the text too.
+        if pair || is_invisible(c) || (out.is_empty() && c.is_whitespace()) {
             continue;
         }
         if out.len() + c.len_utf8() > max_bytes {
@@ -117,6 +118,7 @@ mod tests {
         for (given, expected) in [
             ("plain", "plain"),
             ("  around \n", "around"),
+            ("\0 \u{200B}\n behind", "behind"),
             ("a\r\nb\rc\u{2028}d", "a\nb\nc\nd"),
             ("tab\tstays", "tab\tstays"),
             ("nul\0 bell\x07 esc\x1b[31m", "nul bell esc"),

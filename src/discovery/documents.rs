@@ -90,14 +90,14 @@ impl ServedAddress {
             Dialect::V0_1 => &[],
         };
         let protocol_version = version.version();
-        let of = |binding: &&'static str| ServedInterface {
+        let of = |binding: &'static str| ServedInterface {
             url: &self.url,
-            protocol_binding: *binding,
+            protocol_binding: binding,
             protocol_version,
             tenant: None,
         };
         let grpc = self.grpc.as_ref().and_then(|grpc| grpc.interface(version));
-        bindings.iter().map(of).chain(grpc).collect()
+        bindings.iter().copied().map(of).chain(grpc).collect()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::calls::{
     CallEngine, CallSettings, CancelledCalls, InFlightCalls, LiveCalls, ServerIdentity, TaskLookup,
     TaskSettings,
 };
-use crate::config::{Admin, FamilyPolicy, Sessions, Settings, TrustedProxies};
+use crate::config::{Admin, FamilyPolicy, Listener, Sessions, Settings, TrustedProxies};
 use crate::discovery::{Discovery, LiveCatalogue};
 use crate::follow::{FollowLimits, TaskFollower};
 use crate::http_edge::{BodyReader, DrainState, ListenerEdge};
@@ -187,6 +187,16 @@ fn listener_edge(
 ) -> Arc<ListenerEdge> {
     let responses = lasting.metrics.responses(&name);
     Arc::new(ListenerEdge::new(name, proxies, has_grpc, responses))
+}
+
+/// Returns the settings of a listener that can change while it listens.
+fn listener_policy(lasting: &LastingParts, listener: &Listener) -> ListenerPolicy {
+    let Listener { address, serve, require, proxies, tls: _ } = listener;
+    ListenerPolicy {
+        serve: *serve,
+        require: require.clone(),
+        edge: listener_edge(lasting, address.to_string(), proxies.clone(), serve.grpc),
+    }
 }
 
 /// The parts that several services of a generation share.
@@ -471,16 +481,7 @@ impl Dispatcher {
             },
             engine,
         };
-        let listeners = settings.listeners.iter().map(|listener| ListenerPolicy {
-            serve: listener.serve,
-            require: listener.require.clone(),
-            edge: listener_edge(
-                lasting,
-                listener.address.to_string(),
-                listener.proxies.clone(),
-                listener.serve.grpc,
-            ),
-        });
+        let listeners = settings.listeners.iter().map(|listener| listener_policy(lasting, listener));
         Ok(Self {
             generation: number,
             settings: EdgeSettings::new(settings, lasting.started),
