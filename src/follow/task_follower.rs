@@ -723,7 +723,7 @@ mod tests {
                 assert_eq!(entry.claim_answer(turn, [2; 16]), AnswerClaim::Ours);
                 assert_eq!(entry.claim_answer(turn, [2; 16]), AnswerClaim::Same, "while it is on its way");
                 let (tell, mut heard) = oneshot::channel();
-                SendCompletion { tell, turn: Some(turn) }.complete(&entry, result.clone());
+                SendCompletion { tell, turn: Some(turn), shared: None }.complete(&entry, result.clone());
                 assert_eq!(heard.try_recv().unwrap(), result);
                 let first = entry.claim_answer(turn, digest);
                 (first, entry.claim_answer(turn, digest))

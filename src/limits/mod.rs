@@ -631,12 +631,14 @@ mod tests {
         assert!(limits.in_use.is_empty(), "nothing is left");
     }
 
-    #[test]
-    fn requests_beyond_the_rate_are_told_when_to_come_back() {
+    #[tokio::test]
+    async fn requests_beyond_the_rate_are_told_when_to_come_back() {
         let limits = limits(config::Limits { caller_rate: 1, caller_burst: 2, ..config::Limits::default() });
         let ann = QuotaOwner::Address("192.0.2.1".parse().unwrap());
-        assert!(limits.check_request_rate(&ann).is_ok() && limits.check_request_rate(&ann).is_ok());
-        assert_eq!(limits.check_request_rate(&ann), Err(Fault::RateLimited(1)));
+        assert!(
+            limits.check_request_rate(&ann).await.is_ok() && limits.check_request_rate(&ann).await.is_ok()
+        );
+        assert_eq!(limits.check_request_rate(&ann).await, Err(Fault::RateLimited(1)));
         assert!(limits.check_request_rate(&QuotaOwner::Address("192.0.2.2".parse().unwrap())).is_ok());
     }
 

@@ -107,7 +107,7 @@ const MAX_REST_BYTES: usize = 4096;
 
 /// The reason for which a connection is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-enum ProxyHeaderError {
+pub(super) enum ProxyHeaderError {
     /// The peer is not a trusted proxy.
     #[error("the peer is not one of trusted_proxies")]
     Untrusted,

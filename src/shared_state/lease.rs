@@ -6,7 +6,7 @@
 //! its lease lost, and writes nothing. Events wait in a bounded buffer while the engine is slow, and
 //! are dropped while it is absent: watchers see the gap, and read the row instead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -34,7 +34,9 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time for which other replicas can take over the tasks of one that ends.
 const OTHERS_FIRST: Duration = Duration::from_secs(2);
 /// Events after which the row of the task is written anew: fewer than the engine keeps.
-const EVENTS_PER_ROW: u64 = 128;
+const EVENTS_PER_ROW: u64 = 64;
+/// Largest event that is passed on; the row tells of a larger one.
+const MOST_EVENT_BYTES: usize = 64 * 1024;
 
 /// Result of a request for the lease of a task.
 pub(crate) enum LeaseGrant {
@@ -83,12 +85,8 @@ struct LeaseState {
     stopped: Notify,
 }
 
-#[derive(Default)]
-struct WaitingEvents {
-    /// Number of the first one.
-    first: u64,
-    events: Vec<Vec<u8>>,
-}
+/// Events that wait for the engine, with their numbers.
+type WaitingEvents = VecDeque<(u64, Vec<u8>)>;
 
 /// The lease of a task, which ends when it is dropped.
 pub(crate) struct TaskLease {
@@ -181,10 +179,7 @@ impl SharedState {
 
     /// Writes the events of a task. Returns false if the engine does not answer.
     async fn write_events_of(&self, lease: &LeaseState) -> bool {
-        let (first, events) = {
-            let waiting = lock(&lease.waiting);
-            (waiting.first, waiting.events.clone())
-        };
+        let Some((first, events)) = lease.next_events() else { return true };
         let first = EventPosition { epoch: lease.epoch, number: first };
         let new = NewEvents { first, events: &events, ttl: self.task_ttl };
         match self.engine.append(&lease.task, new).await {
@@ -236,24 +231,26 @@ impl SharedState {
 
 impl LeaseState {
     fn has_events(&self) -> bool {
-        !lock(&self.waiting).events.is_empty()
+        !lock(&self.waiting).is_empty()
+    }
+
+    /// Returns the first events without a gap, and the number of the first one.
+    fn next_events(&self) -> Option<(u64, Vec<Vec<u8>>)> {
+        let waiting = lock(&self.waiting);
+        let first = waiting.front()?.0;
+        let run = (first..).zip(waiting.iter()).take_while(|(number, (of, _))| number == of);
+        Some((first, run.map(|(_, (_, event))| event.clone()).collect()))
     }
 
     fn lose(&self) {
         self.is_lost.send_replace(true);
-        lock(&self.waiting).events.clear();
+        lock(&self.waiting).clear();
         self.room.notify_waiters();
     }
 
     /// Removes events that were written.
     fn forget(&self, first: u64, count: usize) {
-        let mut waiting = lock(&self.waiting);
-        if waiting.first == first {
-            let count = count.min(waiting.events.len());
-            waiting.events.drain(..count);
-            waiting.first += count as u64;
-        }
-        drop(waiting);
+        lock(&self.waiting).retain(|(number, _)| *number >= first + count as u64);
         self.room.notify_waiters();
     }
 }
@@ -263,26 +260,28 @@ impl TaskLease {
     /// answers.
     pub(crate) async fn push(&self, event: &[u8]) -> EventPosition {
         let state = &*self.state;
-        let sealed = self.shared.sealer.seal_bytes(&state.task.hash, event);
         let number = state.last.fetch_add(1, Ordering::AcqRel) + 1;
+        let at = EventPosition { epoch: state.epoch, number };
+        if event.len() > MOST_EVENT_BYTES {
+            state.needs_row.store(true, Ordering::Release);
+            return at;
+        }
+        let sealed = self.shared.sealer.seal_bytes(&state.task.hash, event);
         loop {
             let has_room = state.room.notified();
             {
                 let mut waiting = lock(&state.waiting);
-                let is_full = waiting.events.len() >= MOST_WAITING;
+                let is_full = waiting.len() >= MOST_WAITING;
                 if is_full && !self.shared.is_available() {
                     // The row tells their outcome, once the engine answers.
-                    waiting.events.clear();
+                    waiting.clear();
                     state.needs_row.store(true, Ordering::Release);
                 }
                 if *state.is_lost.borrow() {
                     break;
                 }
-                if waiting.events.len() < MOST_WAITING {
-                    if waiting.events.is_empty() {
-                        waiting.first = number;
-                    }
-                    waiting.events.push(sealed);
+                if waiting.len() < MOST_WAITING {
+                    waiting.push_back((number, sealed));
                     break;
                 }
             }
@@ -292,7 +291,7 @@ impl TaskLease {
             }
         }
         self.shared.leases.dirty.notify_one();
-        EventPosition { epoch: state.epoch, number }
+        at
     }
 
     /// Returns the position of the last event.

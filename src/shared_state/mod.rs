@@ -93,6 +93,8 @@ pub(crate) struct SharedState {
     replica: [u8; REPLICA_BYTES],
     /// `tasks.ttl`.
     task_ttl: Duration,
+    /// `state.timeout`: no request waits longer.
+    timeout: Duration,
     rows: RowQueue,
     leases: lease::LeaseTable,
     /// Watched tasks, by the hash of their keys.
@@ -111,7 +113,7 @@ impl SharedState {
         let replica: [u8; REPLICA_BYTES] = rand::random();
         let (redis, wakes) = RedisEngine::new(state, replica_key(&replica), MOST_WAKES)?;
         let mut shared = Self::with(redis.clone(), wakes, replica, sealer, task_ttl);
-        shared.redis = Some(redis);
+        (shared.redis, shared.timeout) = (Some(redis), state.timeout);
         Ok(Arc::new(shared))
     }
 
@@ -130,6 +132,7 @@ impl SharedState {
             sealer,
             replica,
             task_ttl,
+            timeout: Duration::from_millis(500),
             watched: Mutex::default(),
             learn: OnceLock::new(),
             wakes: Mutex::new(Some(wakes)),

@@ -37,7 +37,7 @@ use crate::timing::{Backoff, with_jitter};
 /// Version of the keys and values: another release with other ones leaves these alone.
 const SCHEMA: u32 = 1;
 /// Events of one task that are kept for watchers at other replicas. The row follows them closely.
-const MOST_EVENTS: usize = 512;
+const MOST_EVENTS: usize = 256;
 /// Rows of the log that are kept.
 const MOST_LOGGED: usize = 100_000;
 /// Time for which the log outlives its last row.
@@ -225,7 +225,8 @@ impl RedisEngine {
             failed: Arc::default(),
             channels: format!("{prefix}w:"),
         };
-        let connector = Connector::new(state, &waker).map_err(|error| format!("cannot be used ({error})"))?;
+        let connector =
+            Connector::new(state, &waker).map_err(|error| format!("cannot be used ({})", refused(&error)))?;
         let engine = Self {
             scripts: Scripts::new(state.topology == StateTopology::Cluster),
             connector,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::engine::{EngineError, StateKey, StateKind, TaskRow};
@@ -144,17 +145,14 @@ impl SharedRows for SharedState {
     async fn flush_rows(&self) -> bool {
         let upto = lock(&self.rows.waiting).last;
         let mut done = self.rows.done.subscribe();
-        loop {
-            if *done.borrow_and_update() >= upto {
-                return true;
-            }
-            if !self.is_available() {
-                return false;
-            }
-            if let Ok(Err(_)) = tokio::time::timeout(RETRY_PAUSE, done.changed()).await {
-                return false;
-            }
+        if *done.borrow_and_update() >= upto {
+            return true;
         }
+        if !self.is_available() {
+            return false;
+        }
+        let written = tokio::time::timeout(self.timeout, done.wait_for(|done| *done >= upto)).await;
+        matches!(written, Ok(Ok(_)))
     }
 }
 
@@ -234,6 +232,10 @@ impl SharedState {
         if !self.is_available() {
             return None;
         }
+        tokio::time::timeout(self.timeout, self.find_task_row(row_key)).await.ok().flatten()
+    }
+
+    async fn find_task_row(&self, row_key: &[u8]) -> Option<Vec<u8>> {
         if let Some(row) = self.task_row_of(&task_key(row_key)).await {
             return Some(row);
         }
@@ -252,12 +254,16 @@ impl SharedState {
     /// first. `is_known` tells which are left out.
     pub(crate) async fn rows_of_owner(&self, owner: &str, is_known: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
         let index = StateKey::new(StateKind::Owner, owner.as_bytes());
+        let deadline = Instant::now() + self.timeout;
         let Ok(tasks) = self.engine.indexed(&index, MOST_OF_OWNER).await else { return Vec::new() };
         let wanted: Vec<_> = tasks.iter().filter(|hash| !is_known(hash)).collect();
         let mut rows = Vec::new();
         for page in wanted.chunks(MOST_IN_FLIGHT) {
             let keys: Vec<_> = page.iter().map(|hash| StateKey::of_hash(StateKind::Task, hash)).collect();
-            rows.extend(join_all(keys.iter().map(|key| self.task_row_of(key))).await.into_iter().flatten());
+            let read = join_all(keys.iter().map(|key| self.task_row_of(key)));
+            // Those that come too late are in the list of the next request.
+            let Ok(read) = tokio::time::timeout_at(deadline, read).await else { break };
+            rows.extend(read.into_iter().flatten());
         }
         rows
     }

@@ -1,32 +1,25 @@
-//! Replicas of one process with the engine in memory, on a paused clock; and a seeded simulation of
-//! leases, fencing and claims beside a naive model.
+//! Replicas of one process on a paused clock, with a model of the engine in memory, each through a
+//! link that can be cut; and a seeded simulation of leases, fencing and claims beside a naive model.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use rand::rngs::StdRng;
-use rand::{Rng as _, SeedableRng as _};
-use tokio::task::JoinHandle;
-use tokio::time::{advance, sleep};
-
-use super::engine::{
-    EngineError, LeaseOutcome, LeaseRequest, LoggedRow, NewEvents, SharedRate, SharedTask, StateEngine,
-    StateKey, TaskRow, Wake,
-};
-use super::engine::{
-    EngineError, LeaseOutcome, LeaseRequest, NewEvents, StateEngine as _, StateKey, StateKind,
-};
-use super::*;
-use crate::sync::lock;
-use crate::tasks::EventPosition;
-use crate::tasks::{EventPosition, SharedRows as _, SharedTaskRow};
-use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, advance, sleep};
+
+use super::engine::{
+    EngineError, LeaseOutcome, LeaseRequest, LoggedRow, NewEvents, SharedRate, SharedTask, StateEngine,
+    StateKey, StateKind, TaskRow, Wake,
+};
+use super::*;
+use crate::sync::lock;
+use crate::tasks::{EventPosition, SharedRows as _, SharedTaskRow};
 
 const TTL: Duration = Duration::from_secs(3600);
 
@@ -381,7 +374,7 @@ async fn simulate(seed: u64) {
 }
 
 /// Events of one task that are kept, as in the engine.
-const MOST_EVENTS: usize = 512;
+const MOST_EVENTS: usize = 256;
 
 #[derive(Default)]
 struct TaskState {

@@ -65,12 +65,28 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "sync", "telemetry"]),
     // Rows are persisted through the journal of tasks.
     ("memory", &["quota", "sync", "tasks"]),
+    // What replicas share are rows of tasks, and rates of callers.
+    ("shared_state", &["config", "quota", "seal", "sync", "tasks", "timing"]),
     // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is
     // stopped through `transport`.
-    ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "quota", "sync", "telemetry", "transport"]),
+    (
+        "follow",
+        &[
+            "tasks",
+            "agents",
+            "bridge",
+            "a2a",
+            "fault",
+            "quota",
+            "shared_state",
+            "sync",
+            "telemetry",
+            "transport",
+        ],
+    ),
     ("sessions", &["mcp", "seal", "fault", "auth", "config", "quota", "tasks", "sync"]),
     // A quota counts live tasks; its tests make some (`bridge`).
-    ("limits", &["bridge", "auth", "config", "fault", "quota", "tasks", "sync", "telemetry"]),
+    ("limits", &["bridge", "auth", "config", "fault", "quota", "shared_state", "tasks", "sync", "telemetry"]),
     // The connection to a client: what it may send, and the response. The engine sees no more of it.
     (
         "http_edge",
@@ -147,6 +163,7 @@ const BELOW_SERVERS: &[&str] = &[
     "telemetry",
     "transport",
     "sessions",
+    "shared_state",
     "limits",
     "http_edge",
     "access",
@@ -170,6 +187,7 @@ const WITH_CALLS: &[&str] = &[
     "telemetry",
     "transport",
     "sessions",
+    "shared_state",
     "limits",
     "http_edge",
     "access",
@@ -195,6 +213,7 @@ const WITH_RESOURCES: &[&str] = &[
     "telemetry",
     "transport",
     "sessions",
+    "shared_state",
     "limits",
     "http_edge",
     "access",
@@ -221,6 +240,7 @@ const WITH_BATCH: &[&str] = &[
     "telemetry",
     "transport",
     "sessions",
+    "shared_state",
     "limits",
     "http_edge",
     "access",
@@ -251,6 +271,7 @@ const BELOW_GATEWAY: &[&str] = &[
     "telemetry",
     "transport",
     "sessions",
+    "shared_state",
     "limits",
     "http_edge",
     "access",

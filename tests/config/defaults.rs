@@ -107,7 +107,9 @@ fn defaults_in_manual_are_real() {
     let sections = schema["properties"].as_object().unwrap();
     for (key, section) in sections {
         let below = defaults(&schema, resolve(&schema, section));
-        if !below.is_empty() && !["admin", "health", "tracing", "agent_defaults"].contains(&key.as_str()) {
+        if !below.is_empty()
+            && !["admin", "health", "tracing", "state", "agent_defaults"].contains(&key.as_str())
+        {
             written.insert(key.clone(), Value::Object(below));
         }
     }

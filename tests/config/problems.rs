@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, sources, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown, upgrade, reload, auth, rules)";
+gateway.yaml:33: zebra: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, sources, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, state, log, tracing, shutdown, upgrade, reload, auth, rules)";
     pretty(&report(text), expected);
 }
 
@@ -210,7 +210,7 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, sources, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, log, tracing, shutdown, upgrade, reload, auth, rules)",
+            "3: a\u{fffd}b: unknown key (known: include, public_url, listeners, admin, health, ready, seal_key, agents, agent_defaults, manifests, sources, outbound, mcp, resources, prompts, calls, cards, sessions, limits, tasks, streams, background, push, threads, state, log, tracing, shutdown, upgrade, reload, auth, rules)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");
@@ -223,6 +223,38 @@ fn push_needs_url_and_listener() {
 gateway.yaml:3: push.enabled: agents could not reach the gateway (set public_url)
 gateway.yaml:3: push.enabled: no listener takes them in (add push to `serve` of a listener)";
     pretty(&report(&format!("{BASE}push: {{ enabled: true }}\n")), expected);
+}
+
+#[test]
+fn engine_of_shared_state_is_checked() {
+    let key = "seal_key: 0123456789abcdef0123456789abcdef\n";
+    for (added, expected) in [
+        ("state: { url: 'redis://a' }", "3: state: needs seal_key, the same at all replicas"),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'http://a' }",
+            "4: state.url: is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { timeout: 1s }",
+            "4: state.url: is missing (write the URL of the engine, such as redis://valkey.internal:6379)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: ['redis://a', 'redis://b'] }",
+            "4: state.url: has several URLs (set topology to cluster or sentinel)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'redis://a', prefix: 'a b' }",
+            "4: state.prefix: is not a prefix (1 to 64 letters, digits, `-`, `_` and `.`)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'redis://a', timeout: 1m }",
+            "4: state.timeout: 1m is out of bounds (from 10ms to 10s)",
+        ),
+    ] {
+        assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");
+    }
+    let secret = report(&format!("{BASE}{key}state: {{ url: 'redis:/ann:secret@a' }}\n"));
+    assert!(!secret.contains("secret"), "{secret}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ import shutil
 import cells
 import harness
 from harness import HERE, NODE, SCRATCH, python
-from suites import AGENTS, agent_settings
+from suites import AGENTS, RUST_SDK, agent_settings
 
 # How a client is called, and the agent to which it speaks directly.
 CLIENTS = {
@@ -26,8 +26,9 @@ CLIENTS = {
     "js1": ([NODE, SCRATCH / "js" / "face_js1.mjs"], "js1"),
     "js1_rest": ([NODE, SCRATCH / "js" / "face_js1.mjs", "--rest"], "py1_rest"),
     "js1_grpc": ([NODE, SCRATCH / "js" / "face_js1.mjs", "--grpc"], "js1_grpc"),
-    "rs1_grpc": ([python("agent1"), HERE / "face" / "face_rs1.py", SCRATCH / "a2a-rs" / "debug" / "a2a-rs"], "rs1_grpc"),
 }
+if RUST_SDK.exists():
+    CLIENTS["rs1_grpc"] = ([python("agent1"), HERE / "face" / "face_rs1.py", RUST_SDK], "rs1_grpc")
 HERE_TOO = {"webhooks": {"allow": ["127.0.0.0/8"], "http": True}}  # the clients' webhooks are on this machine
 KEYS = ["interop-key-of-the-first-caller", "interop-key-of-the-other-caller"]
 LIMIT = 150  # seconds for one cell

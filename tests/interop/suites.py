@@ -27,8 +27,10 @@ AGENTS = {
     "py1_grpc": [python("agent1"), HERE / "agents" / "py1.py", "--grpc"],
     "js1": [NODE, SCRATCH / "js" / "js1.mjs"],
     "js1_grpc": [NODE, SCRATCH / "js" / "js1.mjs", "--grpc"],
-    "rs1_grpc": [SCRATCH / "a2a-rs" / "debug" / "a2a-rs", "agent"],
 }
+RUST_SDK = SCRATCH / "a2a-rs" / "debug" / "a2a-rs"
+if RUST_SDK.exists():  # `setup --all` builds it
+    AGENTS["rs1_grpc"] = [RUST_SDK, "agent"]
 
 
 def agent_settings(name, url):
