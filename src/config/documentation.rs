@@ -8,8 +8,9 @@ use super::settings::ConfigKeys;
 /// Longest line of the example.
 const LINE_CHARS: usize = 100;
 /// Sections of the example that are commented out, since their presence has a meaning.
-const OPTIONAL_SECTIONS: [&str; 21] = [
+const OPTIONAL_SECTIONS: [&str; 22] = [
     "sources",
+    "state",
     "tracing",
     "listeners[].tls",
     "admin",

@@ -450,7 +450,7 @@ section! {
         /// Longest wait for the engine. No request waits longer for it; then this replica decides
         /// alone.
         timeout: HumanDuration => Duration = 500ms in 10ms..=10s,
-        /// What the names of all keys begin with. Gateways with another prefix share nothing.
+        /// Prefix of the names of all keys. Gateways with another prefix share nothing.
         prefix: String => String = gateway,
     }
 }
@@ -488,7 +488,7 @@ pub struct State {
     pub tls: AgentTls,
     /// Longest wait for it.
     pub timeout: Duration,
-    /// What the names of all keys begin with.
+    /// Prefix of the names of all keys.
     pub prefix: String,
 }
 
@@ -503,6 +503,10 @@ impl Form<State> for StateKeys {
         if prefix.is_empty() || prefix.len() > MAX_PREFIX || !prefix.bytes().all(is_name) {
             let problem = format!("is not a prefix (1 to {MAX_PREFIX} letters, digits, `-`, `_` and `.`)");
             context.problem(&prefix_place, problem);
+        }
+        let server_name = self.tls.get().and_then(|keys| keys.server_name.place().cloned());
+        if let Some(place) = server_name {
+            context.problem(&place, "does not apply here (the certificate must have the host of the URL)");
         }
         let topology = self.topology(context);
         let (url_place, OneOrMany(written)) = written?;

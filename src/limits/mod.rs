@@ -639,7 +639,7 @@ mod tests {
             limits.check_request_rate(&ann).await.is_ok() && limits.check_request_rate(&ann).await.is_ok()
         );
         assert_eq!(limits.check_request_rate(&ann).await, Err(Fault::RateLimited(1)));
-        assert!(limits.check_request_rate(&QuotaOwner::Address("192.0.2.2".parse().unwrap())).is_ok());
+        assert!(limits.check_request_rate(&QuotaOwner::Address("192.0.2.2".parse().unwrap())).await.is_ok());
     }
 
     #[test]

@@ -269,7 +269,9 @@ impl RedisEngine {
         // Longer than a command: there is a handshake, and for a cluster a list of nodes.
         let connected =
             timeout(self.timeout.saturating_mul(4), self.connector.connect(&self.waker, self.timeout)).await;
-        let connection = connected.map_err(|_| EngineError::Timeout)?.map_err(|error| refused(&error))?;
+        // The whole reason, such as that of a TLS handshake; it quotes no credentials.
+        let connection = connected.map_err(|_| EngineError::Timeout)?;
+        let connection = connection.map_err(|error| EngineError::Refused(error.to_string()))?;
         let watched: Vec<Box<str>> = lock(&self.watched).iter().cloned().collect();
         let channels = watched.iter().map(|hash| self.channel(hash)).chain([self.channel(LOG)]);
         for channel in channels {
