@@ -13,7 +13,9 @@ use crate::a2a::{StreamResponse, fingerprint};
 use crate::agents::{AgentOperation, Bearing, DetachableCall, DriveEvent, ResolvedAgent};
 use crate::fault::AgentFailure;
 use crate::shared_state::{ClaimProgress, LeaseGrant, SharedClaim, SharedState, TaskLease, TaskNews};
-use crate::tasks::{AnswerClaim, CancelGuard, EntryKey, FollowGuard, TaskEntry, TaskPhase, Timestamp};
+use crate::tasks::{
+    AnswerClaim, CancelGuard, EntryKey, EventPosition, FollowGuard, TaskEntry, TaskPhase, Timestamp,
+};
 
 /// Longest wait for the name of a task that is to be cancelled.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
@@ -101,15 +103,13 @@ impl<'a> EventIngest<'a> {
 
     /// Applies an event, and passes it to other replicas if this one holds the lease of the task.
     async fn apply_shared(&mut self, event: StreamResponse, bearing: Bearing) -> Result<(), AgentFailure> {
-        let Some(lease) = self.lease.clone() else { return self.apply(event, bearing) };
-        let shared = event_json(event.clone());
-        self.apply(event, bearing)?;
-        if let Some(event) = shared {
-            let at = lease.push(&event).await;
-            self.entry.set_position(at);
-            if lease.needs_row(at) {
-                self.followers.record_outcome(self.entry);
-            }
+        let Some(lease) = self.lease.clone() else { return self.apply(event, bearing, None) };
+        let Some(shared) = event_json(event.clone()) else { return self.apply(event, bearing, None) };
+        let at = lease.next();
+        self.apply(event, bearing, Some(at))?;
+        lease.push(at, &shared).await;
+        if lease.needs_row(at) {
+            self.followers.record_outcome(self.entry);
         }
         Ok(())
     }
@@ -128,12 +128,18 @@ impl<'a> EventIngest<'a> {
                 {
                     self.entry.resolve_unconfirmed(fingerprint(&task));
                 }
-                DriveEvent::Said(event) => self.apply(event, drive.bearing())?,
+                DriveEvent::Said(event) => self.apply(event, drive.bearing(), None)?,
             }
         }
     }
 
-    fn apply(&mut self, event: StreamResponse, bearing: Bearing) -> Result<(), AgentFailure> {
+    /// Applies an event, which is at this position among those that replicas share.
+    fn apply(
+        &mut self,
+        event: StreamResponse,
+        bearing: Bearing,
+        at: Option<EventPosition>,
+    ) -> Result<(), AgentFailure> {
         // The record contains the answers that were certainly sent, and their questions.
         let is_record_old = bearing.response.is_some() || self.said.is_some();
         self.notify_watchers(Ok(()));
@@ -147,6 +153,10 @@ impl<'a> EventIngest<'a> {
         }
         let before = self.entry.visible_state(|inside| (inside.work.task_id.is_some(), inside.work.state));
         self.entry.apply(event, Timestamp::now())?;
+        if let Some(at) = at {
+            // Before the row is written: it holds the event.
+            self.entry.set_position(at);
+        }
         let now = self.entry.visible_state(|inside| (inside.work.task_id.is_some(), inside.work.state));
         if !before.0 && now.0 {
             self.name();
@@ -430,13 +440,21 @@ impl TaskFollower {
             let news = events.read(entry.position()).await;
             let is_free = news.as_ref().is_none_or(|news| news.is_free);
             if let Some(news) = news {
-                Self::apply_news(entry, news);
+                self.apply_news(entry, news);
             }
             self.cancel_if_requested(entry, &known);
             let is_old = begun.elapsed() >= self.lifetime();
             let is_unneeded = entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now()));
             let Some(errand) = awaiting(entry).filter(|_| !is_unneeded) else {
-                return entry.end(Ok(()), Timestamp::now());
+                entry.end(Ok(()), Timestamp::now());
+                drop(following);
+                // A watcher may have come meanwhile.
+                match self.successors.take(entry) {
+                    Some(known) => self.ensure_followed(entry, &known),
+                    None if !entry.is_gone() && awaiting(entry).is_some() => self.poll(entry, known),
+                    None => {}
+                }
+                return;
             };
             if is_free && shared.may_follow() {
                 let lease = match self.lease(entry, false).await {
@@ -457,7 +475,7 @@ impl TaskFollower {
     }
 
     /// Applies what another replica knows of a task.
-    fn apply_news(entry: &Arc<TaskEntry>, news: TaskNews) {
+    fn apply_news(&self, entry: &Arc<TaskEntry>, news: TaskNews) {
         for (at, event) in news.events {
             if at <= entry.position() {
                 continue;
@@ -471,6 +489,10 @@ impl TaskFollower {
                 }
                 Err(error) => debug!(%error, "unreadable event of another replica"),
             }
+        }
+        // After the events: its position is theirs, or there was a gap.
+        if let (Some(row), Some(shared)) = (news.row, &self.shared) {
+            shared.learn_task(&row);
         }
     }
 

@@ -77,6 +77,15 @@ impl Succession {
             succession.upgrade().and_then(|succession| succession.learn_shared(table, key, value))
         };
         shared.set_learner(Box::new(learn));
+        let succession = Arc::downgrade(self);
+        shared.set_writer(Box::new(move || {
+            let Some(succession) = succession.upgrade() else { return };
+            succession.sessions.note_all();
+            succession.journal.flush(&succession.tasks, Timestamp::now());
+            if let Some(memory) = succession.memory.clone() {
+                drop(tokio::spawn(async move { memory.catch_up().await }));
+            }
+        }));
     }
 
     /// Applies a row of another replica. Returns the row of a task as it is here then.

@@ -314,7 +314,8 @@ impl MemoryBank {
         let is_removed = {
             let mut state = lock(&bank.state);
             self.expire(&bank, &mut state, now_ms);
-            self.remove(&mut state, at)
+            // A removal by its caller is one at all replicas.
+            self.remove(&mut state, at).then(|| self.persist(at, None).unwrap_or_default()).is_some()
         };
         if is_removed {
             bank.notify();
@@ -325,11 +326,15 @@ impl MemoryBank {
         }
     }
 
+    /// Removes a row of this process: each replica removes expired ones by itself.
     fn remove(&self, state: &mut OwnerState, at: MemoryAddress<'_>) -> bool {
         let Some(bytes) = state.take(at) else { return false };
         self.release(1, bytes);
-        // The journal logs the failure; the row expires or is removed again after a restart.
-        self.persist(at, None).unwrap_or_default();
+        if self.journal.is_enabled() {
+            // The journal logs the failure; the row expires or is removed again after a restart.
+            self.journal.note_memory_here(access_key(at), None).unwrap_or_default();
+            self.journal.note_memory_here(value_key(at), None).unwrap_or_default();
+        }
         true
     }
 
@@ -517,7 +522,7 @@ impl MemoryBank {
             (false, Some(value)) => match read_row(value) {
                 None => false,
                 Some(row) if row.is_expired(now_ms) => {
-                    self.persist(at, None).unwrap_or_default();
+                    self.journal.note_memory_here(value_key(at), None).unwrap_or_default();
                     true
                 }
                 Some(row) => self.adopt(&mut state, at, row, origin),
@@ -536,7 +541,11 @@ impl MemoryBank {
         origin: RowOrigin,
     ) -> bool {
         let before = state.row(at.namespace, at.key);
-        if before.is_some_and(|before| before.modified_ms > row.modified_ms) {
+        if let Some(before) = before.filter(|before| before.modified_ms > row.modified_ms) {
+            if origin == RowOrigin::Replica {
+                // Written again, so that all replicas end with the newer one.
+                self.persist(at, Some(before)).unwrap_or_default();
+            }
             return true;
         }
         let freed = before.map(|row| row_bytes(at.key, &row.value));

@@ -154,6 +154,9 @@ pub(crate) enum EngineError {
     /// There is no connection.
     #[error("no connection")]
     Disconnected,
+    /// The engine accepts none of the kind now, as it is full or changes its master; its own words.
+    #[error("{0}")]
+    Busy(String),
     /// The engine has refused it; its own words.
     #[error("{0}")]
     Refused(String),
@@ -257,4 +260,6 @@ pub(crate) enum Wake {
     Log,
     /// Wake-ups may have been lost: look at everything.
     All,
+    /// The engine has lost its data, or may have: write again what this replica holds.
+    Forgotten,
 }

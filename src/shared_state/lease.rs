@@ -19,7 +19,6 @@ use super::engine::{EngineError, LeaseOutcome, LeaseRequest, NewEvents, StateKey
 use super::{SharedState, task_key};
 use crate::sync::lock;
 use crate::tasks::EventPosition;
-use crate::tasks::store::StoreTable;
 
 /// Time for which a lease lasts, unless it is renewed.
 const LEASE_LIFETIME: Duration = Duration::from_secs(9);
@@ -29,6 +28,10 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 const LOOK_INTERVAL: Duration = Duration::from_secs(3);
 /// Events of one task that wait for the engine; the reader of the agent's stream waits then.
 const MOST_WAITING: usize = 1024;
+const MOST_WAITING_BYTES: usize = 1024 * 1024;
+/// Events, and bytes of them, that are written at once: a write must end within `state.timeout`.
+const MOST_WRITE: u64 = 64;
+const MOST_WRITE_BYTES: usize = 512 * 1024;
 /// Time for which the end of a stream is awaited before its lease is released.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time for which other replicas can take over the tasks of one that ends.
@@ -124,7 +127,11 @@ impl SharedState {
                     stopped: Notify::new(),
                     task,
                 });
-                lock(&self.leases.held).insert(state.task.hash.clone(), Arc::downgrade(&state));
+                let before = lock(&self.leases.held).insert(state.task.hash.clone(), Arc::downgrade(&state));
+                if let Some(before) = before.and_then(|before| before.upgrade()) {
+                    // Two calls with one task: the later one is followed.
+                    before.lose();
+                }
                 LeaseGrant::Granted(TaskLease { shared: self.clone(), state })
             }
             Ok(LeaseOutcome::Held(_)) => LeaseGrant::Held,
@@ -238,7 +245,11 @@ impl LeaseState {
     fn next_events(&self) -> Option<(u64, Vec<Vec<u8>>)> {
         let waiting = lock(&self.waiting);
         let first = waiting.front()?.0;
-        let run = (first..).zip(waiting.iter()).take_while(|(number, (of, _))| number == of);
+        let mut bytes = 0;
+        let run = (first..).zip(waiting.iter()).take_while(|(number, (of, event))| {
+            bytes += event.len();
+            number == of && (*number == first || (bytes <= MOST_WRITE_BYTES && number - first < MOST_WRITE))
+        });
         Some((first, run.map(|(_, (_, event))| event.clone()).collect()))
     }
 
@@ -256,22 +267,27 @@ impl LeaseState {
 }
 
 impl TaskLease {
-    /// Adds an event and returns its position. Waits while too many events wait for an engine that
+    /// Returns the position of the next event.
+    pub(crate) fn next(&self) -> EventPosition {
+        let number = self.state.last.fetch_add(1, Ordering::AcqRel) + 1;
+        EventPosition { epoch: self.state.epoch, number }
+    }
+
+    /// Adds the event at a position. Waits while too many events wait for an engine that
     /// answers.
-    pub(crate) async fn push(&self, event: &[u8]) -> EventPosition {
+    pub(crate) async fn push(&self, at: EventPosition, event: &[u8]) {
         let state = &*self.state;
-        let number = state.last.fetch_add(1, Ordering::AcqRel) + 1;
-        let at = EventPosition { epoch: state.epoch, number };
+        let number = at.number;
         if event.len() > MOST_EVENT_BYTES {
-            state.needs_row.store(true, Ordering::Release);
-            return at;
+            return state.needs_row.store(true, Ordering::Release);
         }
         let sealed = self.shared.sealer.seal_bytes(&state.task.hash, event);
         loop {
             let has_room = state.room.notified();
             {
                 let mut waiting = lock(&state.waiting);
-                let is_full = waiting.len() >= MOST_WAITING;
+                let bytes: usize = waiting.iter().map(|(_, event)| event.len()).sum();
+                let is_full = waiting.len() >= MOST_WAITING || bytes >= MOST_WAITING_BYTES;
                 if is_full && !self.shared.is_available() {
                     // The row tells their outcome, once the engine answers.
                     waiting.clear();
@@ -280,7 +296,7 @@ impl TaskLease {
                 if *state.is_lost.borrow() {
                     break;
                 }
-                if waiting.len() < MOST_WAITING {
+                if !is_full || waiting.is_empty() {
                     waiting.push_back((number, sealed));
                     break;
                 }
@@ -291,7 +307,6 @@ impl TaskLease {
             }
         }
         self.shared.leases.dirty.notify_one();
-        at
     }
 
     /// Returns the position of the last event.
@@ -351,6 +366,8 @@ pub(crate) struct TaskEvents {
 /// News of a task that another replica follows.
 #[derive(Debug, Default)]
 pub(crate) struct TaskNews {
+    /// Row of the task, if it has changed: to be learnt after the events.
+    pub(crate) row: Option<Vec<u8>>,
     /// Events after the position that was asked for, in order.
     pub(crate) events: Vec<(EventPosition, Vec<u8>)>,
     /// True if no replica follows the task.
@@ -358,9 +375,8 @@ pub(crate) struct TaskNews {
 }
 
 impl TaskEvents {
-    /// Returns the news after a position, and learns the row of the task if that has changed; `None` if
-    /// the engine does not answer. Events that do not follow without a gap are left out: the row
-    /// tells more then.
+    /// Returns the news after a position; `None` if the engine does not answer. Events that do not
+    /// follow without a gap are left out: the row tells more then.
     pub(crate) async fn read(&mut self, after: EventPosition) -> Option<TaskNews> {
         let read = self.shared.engine.read(&self.task, after).await.ok()?;
         let mut news = TaskNews { is_free: read.lease.is_none(), ..TaskNews::default() };
@@ -375,9 +391,7 @@ impl TaskEvents {
         }
         let has_gap = news.events.len() < read.events.len() || (read.events.is_empty() && read.last > after);
         if read.version != self.version || has_gap {
-            if let Some(row) = self.shared.task_row_of(&self.task).await {
-                drop(self.shared.learn(StoreTable::Tasks, &[], Some(&row)));
-            }
+            news.row = self.shared.task_row_of(&self.task).await;
             self.version = read.version;
         }
         Some(news)

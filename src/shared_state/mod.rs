@@ -16,12 +16,13 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::config::State;
 use crate::quota::QuotaOwner;
@@ -84,6 +85,9 @@ pub(crate) enum ClaimProgress {
 pub(crate) type LearnRow =
     Box<dyn Fn(StoreTable, &[u8], Option<&[u8]>) -> Option<SharedTaskRow> + Send + Sync>;
 
+/// Function that enqueues all rows that this replica holds.
+pub(crate) type WriteAll = Box<dyn Fn() + Send + Sync>;
+
 /// Shared state of this replica.
 pub(crate) struct SharedState {
     engine: Arc<dyn StateEngine>,
@@ -100,6 +104,7 @@ pub(crate) struct SharedState {
     /// Watched tasks, by the hash of their keys.
     watched: Mutex<HashMap<Box<str>, watch::Sender<u64>>>,
     learn: OnceLock<LearnRow>,
+    write_all: OnceLock<WriteAll>,
     wakes: Mutex<Option<mpsc::Receiver<Wake>>>,
 }
 
@@ -135,6 +140,7 @@ impl SharedState {
             timeout: Duration::from_millis(500),
             watched: Mutex::default(),
             learn: OnceLock::new(),
+            write_all: OnceLock::new(),
             wakes: Mutex::new(Some(wakes)),
         }
     }
@@ -143,6 +149,13 @@ impl SharedState {
     pub(crate) fn set_learner(&self, learn: LearnRow) {
         if self.learn.set(learn).is_err() {
             debug!("rows of other replicas have a learner already");
+        }
+    }
+
+    /// Sets the function that writes all rows again, once.
+    pub(crate) fn set_writer(&self, write_all: WriteAll) {
+        if self.write_all.set(write_all).is_err() {
+            debug!("rows of this replica have a writer already");
         }
     }
 
@@ -182,6 +195,16 @@ impl SharedState {
             match wake {
                 Ok(Some(Wake::Task(hash))) => self.wake_watchers(Some(&hash)),
                 Ok(Some(Wake::Log)) | Err(_) => self.learn_log(&mut position).await,
+                Ok(Some(Wake::Forgotten)) => {
+                    info!(
+                        "engine of shared state has lost its data; this replica writes again what it holds"
+                    );
+                    // The log of an empty engine begins anew.
+                    position = None;
+                    if let Some(write_all) = self.write_all.get() {
+                        write_all();
+                    }
+                }
                 Ok(Some(Wake::All)) => {
                     self.wake_watchers(None);
                     self.rows.wake();
@@ -206,24 +229,32 @@ impl SharedState {
                 Ok(logged) => logged,
                 Err(error) => return debug!(%error, "failed to read log of other replicas"),
             };
-            let is_last = logged.len() < LOG_PAGE;
-            for row in logged {
-                // Rows of another key of the seal are left out.
-                if let Some((from, table, key)) = self.open_logged(&row.row)
-                    && from != self.replica
-                {
-                    match self.table_row(table, &key).await {
-                        Ok(value) => drop(self.learn(table, &key, value.as_deref())),
-                        // Once more with the next wake-up.
-                        Err(error) => return debug!(%error, "failed to read row of another replica"),
-                    }
+            let (is_last, end) = (logged.len() < LOG_PAGE, logged.last().map(|row| row.position.clone()));
+            // Entries of another key of the seal are left out; of one row the present value counts.
+            let mut rows: Vec<_> = logged.iter().filter_map(|row| self.open_logged(&row.row)).collect();
+            rows.retain(|(from, ..)| *from != self.replica);
+            let mut seen = HashSet::new();
+            rows.retain(|(_, table, key)| seen.insert((table.number(), key.clone())));
+            let values = join_all(rows.iter().map(|(_, table, key)| self.table_row(*table, key))).await;
+            for ((_, table, key), value) in rows.iter().zip(values) {
+                match value {
+                    Ok(value) => drop(self.learn(*table, key, value.as_deref())),
+                    // The page once more, with the next wake-up.
+                    Err(error) => return debug!(%error, "failed to read row of another replica"),
                 }
-                *position = Some(row.position);
+            }
+            if end.is_some() {
+                *position = end;
             }
             if is_last {
                 return;
             }
         }
+    }
+
+    /// Learns the row of a task that another replica has written.
+    pub(crate) fn learn_task(&self, row: &[u8]) {
+        drop(self.learn(StoreTable::Tasks, &[], Some(row)));
     }
 
     fn learn(&self, table: StoreTable, key: &[u8], value: Option<&[u8]>) -> Option<SharedTaskRow> {

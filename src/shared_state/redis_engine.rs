@@ -168,14 +168,16 @@ impl Waker {
         let name = std::str::from_utf8(channel).ok().and_then(|name| name.strip_prefix(&self.channels));
         let Some(hash) = name.map(|name| name.trim_matches(['{', '}'])) else { return };
         let wake = if hash == LOG { Wake::Log } else { Wake::Task(hash.into()) };
-        if self.wakes.try_send(wake).is_err() {
-            self.has_lost.store(true, Ordering::Release);
-        }
+        self.send(wake);
     }
 
     /// Wakes everything: wake-ups of the time before may be lost.
     fn wake_all(&self) {
-        if self.wakes.try_send(Wake::All).is_err() {
+        self.send(Wake::All);
+    }
+
+    fn send(&self, wake: Wake) {
+        if self.wakes.try_send(wake).is_err() {
             self.has_lost.store(true, Ordering::Release);
         }
     }
@@ -194,6 +196,8 @@ pub(crate) struct RedisEngine {
     scripts: Scripts,
     /// Key of the heartbeat.
     replica: StateKey,
+    /// True once a heartbeat was written.
+    has_beaten: AtomicBool,
     timeout: Duration,
     prefix: String,
     connection: ArcSwapOption<Connection>,
@@ -231,6 +235,7 @@ impl RedisEngine {
             scripts: Scripts::new(state.topology == StateTopology::Cluster),
             connector,
             replica,
+            has_beaten: AtomicBool::new(false),
             timeout: state.timeout,
             prefix,
             connection: ArcSwapOption::empty(),
@@ -307,7 +312,7 @@ impl RedisEngine {
                     }
                 }
                 // It is full, or may not be written: another connection changes nothing.
-                Err(error @ EngineError::Refused(_)) => self.mark_absent(&error),
+                Err(error @ (EngineError::Refused(_) | EngineError::Busy(_))) => self.mark_absent(&error),
                 Err(error) => {
                     lost += 1;
                     self.mark_absent(&error);
@@ -332,9 +337,14 @@ impl RedisEngine {
     async fn beat(&self) -> Result<(), EngineError> {
         let connection = self.connection.load_full().ok_or(EngineError::Disconnected)?;
         let mut command = cmd("SET");
-        command.arg(self.key(&self.replica)).arg(1).arg("PX").arg(millis(BEAT_TTL));
+        command.arg(self.key(&self.replica)).arg(1).arg("PX").arg(millis(BEAT_TTL)).arg("GET");
         let answered = timeout(self.timeout, connection.run::<Value>(&command)).await;
-        answered.map_err(|_| EngineError::Timeout)?.map(drop).map_err(|error| refused(&error))
+        let before = answered.map_err(|_| EngineError::Timeout)?.map_err(|error| refused(&error))?;
+        if before == Value::Nil && self.has_beaten.swap(true, Ordering::AcqRel) {
+            // The heartbeat before is gone: with it everything, or the engine was absent for long.
+            self.waker.send(Wake::Forgotten);
+        }
+        Ok(())
     }
 
     fn present(&self) -> Result<Arc<Connection>, EngineError> {
@@ -363,7 +373,7 @@ impl RedisEngine {
         };
         match &error {
             // One command that it does not accept. If it accepts none, the next heartbeat tells.
-            EngineError::Refused(_) => {
+            EngineError::Refused(_) | EngineError::Busy(_) => {
                 self.failures.fetch_add(1, Ordering::Relaxed);
                 self.waker.failed.notify_one();
             }
@@ -699,6 +709,9 @@ fn certificates(state: &State) -> TlsCertificates {
     }
 }
 
+/// Codes of an engine that will accept the command later.
+const BUSY_CODES: [&str; 6] = ["OOM", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MISCONF", "NOREPLICAS"];
+
 /// Returns the error of a command, without what it may quote of the command.
 fn refused(error: &RedisError) -> EngineError {
     if error.is_timeout() {
@@ -711,7 +724,11 @@ fn refused(error: &RedisError) -> EngineError {
             EngineError::Disconnected
         }
         _ if is_lost => EngineError::Disconnected,
-        kind => EngineError::Refused(format!("{kind:?}: {}", error.code().unwrap_or_default())),
+        kind => {
+            let code = error.code().unwrap_or_default();
+            let reason = format!("{kind:?}: {code}");
+            if BUSY_CODES.contains(&code) { EngineError::Busy(reason) } else { EngineError::Refused(reason) }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use data_encoding::HEXLOWER;
 use futures_util::future::join_all;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -24,6 +25,8 @@ use crate::tasks::{SharedRows, SharedTaskRow};
 /// again with its next change.
 const MOST_ROWS: usize = 8192;
 const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// Largest row.
+const MOST_ROW_BYTES: usize = 4 * 1024 * 1024;
 /// Rows that are in flight to the engine.
 const MOST_IN_FLIGHT: usize = 32;
 /// Pause after an operation without a result.
@@ -80,6 +83,10 @@ impl RowQueue {
     }
 
     fn add(&self, key: Vec<u8>, change: RowChange) {
+        if change.bytes() > MOST_ROW_BYTES {
+            // A write of it might never end in time; the agent has the task.
+            return debug!(bytes = change.bytes(), "row too large for the engine");
+        }
         let mut waiting = lock(&self.waiting);
         waiting.last += 1;
         waiting.bytes += change.bytes();
@@ -172,7 +179,7 @@ impl SharedState {
             for ((key, change), result) in taken.into_iter().zip(results) {
                 match result {
                     Ok(()) => {}
-                    // Another try would be refused as well.
+                    // Another try would be refused as well, unlike one of an engine that is full now.
                     Err(EngineError::Refused(reason)) => debug!(reason, "engine refused row"),
                     Err(_) => {
                         has_failed = true;
@@ -222,7 +229,9 @@ impl SharedState {
         }
         for owner in &row.owners {
             let index = StateKey::new(StateKind::Owner, owner.as_bytes());
-            self.engine.index(&index, &task.hash, row.changed, self.task_ttl).await?;
+            // Sealed: an entry of an index makes its caller an owner.
+            let member = HEXLOWER.encode(&self.sealer.seal_bytes(&index.hash, task.hash.as_bytes()));
+            self.engine.index(&index, &member, row.changed, self.task_ttl).await?;
         }
         Ok(())
     }
@@ -236,13 +245,15 @@ impl SharedState {
     }
 
     async fn find_task_row(&self, row_key: &[u8]) -> Option<Vec<u8>> {
-        if let Some(row) = self.task_row_of(&task_key(row_key)).await {
+        // The row of a call stays when the agent names its task, and tells nothing new then.
+        let renamed = StateKey::new(StateKind::Row, row_key);
+        if let Some(sealed) = self.engine.get(&renamed).await.ok()?
+            && let Some(named) = self.sealer.open_bytes(&renamed.hash, &sealed)
+            && let Some(row) = self.task_row_of(&task_key(&named)).await
+        {
             return Some(row);
         }
-        let renamed = StateKey::new(StateKind::Row, row_key);
-        let sealed = self.engine.get(&renamed).await.ok()??;
-        let named = self.sealer.open_bytes(&renamed.hash, &sealed)?;
-        self.task_row_of(&task_key(&named)).await
+        self.task_row_of(&task_key(row_key)).await
     }
 
     pub(super) async fn task_row_of(&self, task: &StateKey) -> Option<Vec<u8>> {
@@ -256,7 +267,11 @@ impl SharedState {
         let index = StateKey::new(StateKind::Owner, owner.as_bytes());
         let deadline = Instant::now() + self.timeout;
         let Ok(tasks) = self.engine.indexed(&index, MOST_OF_OWNER).await else { return Vec::new() };
-        let wanted: Vec<_> = tasks.iter().filter(|hash| !is_known(hash)).collect();
+        let opened = tasks.iter().filter_map(|member| {
+            let hash = self.sealer.open_bytes(&index.hash, &HEXLOWER.decode(member.as_bytes()).ok()?)?;
+            String::from_utf8(hash).ok()
+        });
+        let wanted: Vec<_> = opened.filter(|hash| !is_known(hash)).collect();
         let mut rows = Vec::new();
         for page in wanted.chunks(MOST_IN_FLIGHT) {
             let keys: Vec<_> = page.iter().map(|hash| StateKey::of_hash(StateKind::Task, hash)).collect();

@@ -95,7 +95,7 @@ async fn events_arrive_once_and_in_order() {
     let mut events = two.state.watch_events(b"task").await;
     let (mut position, mut seen) = (EventPosition::default(), Vec::new());
     for number in 0..300_u32 {
-        lease.push(&number.to_be_bytes()).await;
+        lease.push(lease.next(), &number.to_be_bytes()).await;
         if number % 7 == 0 {
             events.changed().await;
             for (at, event) in events.read(position).await.unwrap().events {
@@ -120,9 +120,9 @@ async fn a_replica_that_was_paused_writes_nothing() {
     sleep(Duration::from_secs(10)).await;
     let later = two.lease(EventPosition::default()).await.unwrap();
     one.is_cut.store(false, Ordering::Release);
-    lease.push(b"late").await;
+    lease.push(lease.next(), b"late").await;
     lease.lost().await;
-    later.push(b"timely").await;
+    later.push(later.next(), b"timely").await;
     sleep(Duration::from_secs(1)).await;
     let mut events = two.state.watch_events(b"task").await;
     let read = events.read(EventPosition::default()).await.unwrap();
@@ -134,14 +134,15 @@ async fn an_engine_that_forgot_gets_the_lease_back() {
     let engine = MemoryEngine::default();
     let (one, two) = (Replica::new(&engine, 1), Replica::new(&engine, 2));
     let lease = one.lease(EventPosition::default()).await.unwrap();
-    lease.push(b"first").await;
+    lease.push(lease.next(), b"first").await;
     sleep(Duration::from_secs(1)).await;
     engine.forget();
     sleep(Duration::from_secs(4)).await;
     assert!(!lease.is_lost() && two.lease(EventPosition::default()).await.is_none());
     // The watcher sees the gap, and goes on after it.
     let mut events = two.state.watch_events(b"task").await;
-    let at = lease.push(b"second").await;
+    let at = lease.next();
+    lease.push(at, b"second").await;
     sleep(Duration::from_secs(1)).await;
     let read = events.read(EventPosition { number: at.number - 1, ..at }).await.unwrap();
     assert_eq!(read.events, [(at, b"second".to_vec())]);
@@ -216,6 +217,8 @@ async fn rows_are_found_by_key_owner_and_old_name() {
     let (one, two) = (Replica::new(&engine, 1), Replica::new(&engine, 2));
     let later = EventPosition { epoch: 2, number: 7 };
     one.state.put_task(b"named".to_vec(), row(later, b"later"));
+    // The row of the call, from before the agent named the task.
+    one.state.put_task(b"local".to_vec(), row(EventPosition::default(), b"unnamed"));
     one.state.rename_task(b"local".to_vec(), b"named".to_vec());
     assert!(one.state.flush_rows().await);
     // An older row does not replace it.

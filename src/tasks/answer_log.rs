@@ -231,7 +231,9 @@ impl AnswerLog {
     /// sending it.
     pub(super) fn replace(&mut self, turn: [u8; 16], digest: [u8; 16], is_sent: bool) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
-            (taken.digest, taken.is_sent, taken.doubt) = (digest, is_sent, None);
+            // While it is being sent, its delivery is unknown here.
+            let doubt = (!is_sent).then_some(AgentFailure::Internal("another replica is sending the answer"));
+            (taken.digest, taken.is_sent, taken.doubt) = (digest, is_sent, doubt);
         }
         self.open.take_if(|open| open.turn == turn);
     }

@@ -157,6 +157,7 @@ impl EntryState {
         for (turn, digest, is_sent) in other.turns.all() {
             self.turns.merge(turn, digest, is_sent);
         }
+        self.turns.restore_left(&other.turns.left().collect::<Vec<_>>());
         self.verdict = self.verdict.or(other.verdict);
         self.client = self.client.take().or_else(|| other.client.clone());
         if self.work.state() == OutputState::Finished {
@@ -173,6 +174,7 @@ impl EntryState {
             self.over = other.over;
             self.changed = other.changed;
         }
+        self.count_rounds();
     }
 
     /// Returns the number of times that the gateway began to follow the agent's stream.

@@ -348,7 +348,8 @@ impl TaskJournal {
         if let Err(problem) = read {
             warn!(error = %problem, "failed to read persisted sessions");
         }
-        over.into_iter().for_each(|key| self.note_session(key, None));
+        // Other replicas may need them still.
+        over.into_iter().for_each(|key| self.note_learned_session(key, None));
     }
 
     /// Puts a change of a row of the memory bank into the write queue; without a value the row is
@@ -358,10 +359,11 @@ impl TaskJournal {
     ///
     /// [`StoreProblem`] if there is no room in the queue; then nothing is enqueued.
     pub fn note_memory(&self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreProblem> {
+        self.note_memory_here(key.clone(), value.clone())?;
         if let Some(shared) = self.shared.get() {
-            shared.put_table_row(StoreTable::Memory, &key, value.clone(), SHARED_ROW_TTL);
+            shared.put_table_row(StoreTable::Memory, &key, value, SHARED_ROW_TTL);
         }
-        self.note_memory_here(key, value)
+        Ok(())
     }
 
     /// Like `note_memory`, for this process alone.
