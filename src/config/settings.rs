@@ -274,11 +274,9 @@ impl ConfigKeys {
         let rules = rules(std::mem::take(&mut self.rules), &auth, names, context);
         let prompts = prompts(std::mem::take(&mut self.prompts), names, context);
         let serves_push = listeners.iter().any(|listener| listener.serve.push);
-        let push = match needed {
-            ListenerRule::Required => self.resolve_push(has_url, serves_push, context),
-            // There is no listener to which agents could send.
-            ListenerRule::Optional => self.push(context),
-        };
+        // Without listeners there is none to which agents could send.
+        let can_be_reached = (needed == ListenerRule::Required).then_some((has_url, serves_push));
+        let push = self.resolve_push(can_be_reached, context);
         Settings {
             public_url,
             listeners,
@@ -424,10 +422,10 @@ impl ConfigKeys {
 
     /// Checks the conditions for agents to reach the gateway, if they are asked for push
     /// notifications: a URL, and a listener that serves `push`.
-    fn resolve_push(&mut self, has_url: bool, serves_push: bool, context: &mut ResolveContext<'_>) -> Push {
+    fn resolve_push(&mut self, reached: Option<(bool, bool)>, context: &mut ResolveContext<'_>) -> Push {
         let place = self.push.get().and_then(|keys| keys.enabled.place().cloned());
         let push = self.push(context);
-        if let Some(place) = place.filter(|_| push.enabled) {
+        if let Some((place, (has_url, serves_push))) = place.filter(|_| push.enabled).zip(reached) {
             if !has_url {
                 context.problem(&place, "agents could not reach the gateway (set public_url)");
             }

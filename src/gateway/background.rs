@@ -16,6 +16,7 @@ use crate::config::Problem;
 use crate::discovery::unmatched_settings;
 use crate::memory::MemoryBank;
 use crate::resources::{MAX_WAITING_RESULTS, TaskResultRecorder};
+use crate::shared_state::SharedState;
 use crate::tasks::SharedRows as _;
 use crate::telemetry::recent::SAMPLE_SECONDS;
 
@@ -63,9 +64,7 @@ impl BackgroundService {
             // Not among `work`: it exports the last spans after the end of this service.
             drop(tokio::spawn(async move { exporter.run().await }));
         }
-        if let Some(shared) = lasting.shared.clone() {
-            work.spawn(shared.run());
-        }
+        work.spawn(share_state(lasting.shared.clone()));
         work.spawn(succession.clone().start_followers());
         work.spawn(succession.followers.clone().run());
         let (cancelled_calls, drain) = (lasting.cancelled_calls.clone(), succession.drain.clone());
@@ -74,24 +73,40 @@ impl BackgroundService {
             info!("server has gone");
         }
         succession.drain.begin(Duration::ZERO);
-        if let Some(shared) = &lasting.shared {
-            // Other replicas with watchers follow the tasks at once.
-            shared.release_leases().await;
-        }
+        release_leases(lasting.shared.as_deref()).await;
         // Followed calls continue until the server ends this runtime, within its grace. Requests
         // also wait for polled tasks.
         while gateway.running() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         gateway.end_loops().await;
-        if let Some(shared) = &lasting.shared
-            && !shared.flush_rows().await
-        {
-            warn!("failed to pass last changes to other replicas");
-        }
+        flush_shared_rows(lasting.shared.as_deref()).await;
         if !succession.drain.hands_over() {
             succession.close_store();
         }
+    }
+}
+
+/// Shares state with other replicas, if that is configured. Runs until it is dropped.
+async fn share_state(shared: Option<Arc<SharedState>>) {
+    if let Some(shared) = shared {
+        shared.run().await;
+    }
+}
+
+/// Lets other replicas with watchers follow the tasks at once.
+async fn release_leases(shared: Option<&SharedState>) {
+    if let Some(shared) = shared {
+        shared.release_leases().await;
+    }
+}
+
+/// Passes the last changes to other replicas.
+async fn flush_shared_rows(shared: Option<&SharedState>) {
+    if let Some(shared) = shared
+        && !shared.flush_rows().await
+    {
+        warn!("failed to pass last changes to other replicas");
     }
 }
 

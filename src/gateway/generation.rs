@@ -87,12 +87,7 @@ impl LastingParts {
         shared: Option<Arc<SharedState>>,
     ) -> Result<Self, GatewayError> {
         let sealer = sealer(settings)?;
-        let tasks = Tasks::new(TaskLimits {
-            most: settings.tasks.max,
-            bytes: settings.tasks.max_bytes,
-            ttl: settings.tasks.ttl,
-            artifact_bytes: settings.tasks.keep_artifacts,
-        });
+        let tasks = Tasks::new(task_limits(settings));
         let journal = Arc::new(TaskJournal::new(settings.tasks.keep_artifacts));
         let followers = TaskFollower::new(
             follow_limits(settings),
@@ -517,6 +512,15 @@ impl Dispatcher {
             && used.resources == settings.resources
             && used.prompts == settings.prompts;
         self.mcp_server.generation.lists + u64::from(!are_same)
+    }
+}
+
+fn task_limits(settings: &Settings) -> TaskLimits {
+    TaskLimits {
+        most: settings.tasks.max,
+        bytes: settings.tasks.max_bytes,
+        ttl: settings.tasks.ttl,
+        artifact_bytes: settings.tasks.keep_artifacts,
     }
 }
 

@@ -380,14 +380,12 @@ impl TaskEvents {
     pub(crate) async fn read(&mut self, after: EventPosition) -> Option<TaskNews> {
         let read = self.shared.engine.read(&self.task, after).await.ok()?;
         let mut news = TaskNews { is_free: read.lease.is_none(), ..TaskNews::default() };
-        let mut next = after.number + 1;
-        for (at, sealed) in &read.events {
+        for (next, (at, sealed)) in (after.number + 1..).zip(&read.events) {
             if at.number != next {
                 break;
             }
             let Some(event) = self.shared.sealer.open_bytes(&self.task.hash, sealed) else { break };
             news.events.push((*at, event));
-            next += 1;
         }
         let has_gap = news.events.len() < read.events.len() || (read.events.is_empty() && read.last > after);
         if read.version != self.version || has_gap {

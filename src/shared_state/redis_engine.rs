@@ -608,21 +608,9 @@ impl StateEngine for RedisEngine {
 
 impl Connector {
     fn new(state: &State, waker: &Waker) -> RedisResult<Self> {
-        let nodes = state.nodes.iter().map(|url| node_of(url.expose()));
-        let nodes: Vec<ConnectionInfo> = nodes.collect::<RedisResult<_>>()?;
+        let nodes: Vec<ConnectionInfo> =
+            state.nodes.iter().map(|url| node_of(url.expose(), state)).collect::<RedisResult<_>>()?;
         let certificates = certificates(state);
-        let (username, password) = (state.username.as_ref(), state.password.as_ref());
-        let nodes = nodes.into_iter().map(|node| {
-            let mut redis = node.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-            if let Some(username) = username {
-                redis = redis.set_username(username);
-            }
-            if let Some(password) = password {
-                redis = redis.set_password(password.expose());
-            }
-            node.set_redis_settings(redis)
-        });
-        let nodes: Vec<ConnectionInfo> = nodes.collect();
         let no_node = || RedisError::from((ErrorKind::InvalidClientConfig, "no URL"));
         match state.topology {
             StateTopology::Single => {
@@ -688,9 +676,17 @@ impl Connector {
     }
 }
 
-/// Returns the address of a node, of a URL that names no database and no credentials besides those.
-fn node_of(url: &str) -> RedisResult<ConnectionInfo> {
-    url.into_connection_info()
+/// Returns the address of a node and its credentials: those of the settings, or of its URL.
+fn node_of(url: &str, state: &State) -> RedisResult<ConnectionInfo> {
+    let node = url.into_connection_info()?;
+    let mut redis = node.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    if let Some(username) = &state.username {
+        redis = redis.set_username(username);
+    }
+    if let Some(password) = &state.password {
+        redis = redis.set_password(password.expose());
+    }
+    Ok(node.set_redis_settings(redis))
 }
 
 fn is_tls(node: &ConnectionInfo) -> bool {

@@ -286,6 +286,7 @@ async fn simulated_replicas_keep_the_rules() {
     }
 }
 
+#[expect(clippy::too_many_lines, clippy::cognitive_complexity, reason = "a branch for each step")]
 async fn simulate(seed: u64) {
     const STEPS: [Step; 9] = [
         Step::Acquire,
@@ -389,6 +390,9 @@ struct TaskState {
     lease: Option<(String, u64, Instant)>,
 }
 
+/// Hashes of the tasks that a replica watches.
+type WatchedHashes = Arc<Mutex<HashSet<Box<str>>>>;
+
 #[derive(Default)]
 struct Data {
     values: HashMap<StateKey, (Vec<u8>, Instant)>,
@@ -396,7 +400,7 @@ struct Data {
     tasks: HashMap<Box<str>, TaskState>,
     indexes: HashMap<StateKey, BTreeMap<String, u64>>,
     log: Vec<Vec<u8>>,
-    links: Vec<(mpsc::Sender<Wake>, Arc<Mutex<HashSet<Box<str>>>>)>,
+    links: Vec<(mpsc::Sender<Wake>, WatchedHashes)>,
 }
 
 /// The data of the engine, which replicas share.
@@ -408,7 +412,7 @@ struct EngineLink {
     engine: MemoryEngine,
     is_cut: Arc<AtomicBool>,
     failures: AtomicU64,
-    watched: Arc<Mutex<HashSet<Box<str>>>>,
+    watched: WatchedHashes,
 }
 
 impl MemoryEngine {
