@@ -365,7 +365,7 @@ impl TaskFollower {
         let grant = shared.lease(&entry.row_key(), entry.position(), takes_over).await;
         if let LeaseGrant::Granted(lease) = &grant {
             entry.set_position(lease.last());
-            // What is known so far; the events begin after it.
+            // The row has the state so far; the events begin after it.
             self.record_outcome(entry);
         }
         grant

@@ -142,7 +142,7 @@ struct Waker {
     has_lost: Arc<AtomicBool>,
     /// Notified of a command without an answer, and of a connection that ends.
     failed: Arc<Notify>,
-    /// What the names of channels begin with.
+    /// Prefix of the names of channels.
     channels: String,
 }
 

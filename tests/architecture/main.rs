@@ -65,7 +65,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "sync", "telemetry"]),
     // Rows are persisted through the journal of tasks.
     ("memory", &["quota", "sync", "tasks"]),
-    // What replicas share are rows of tasks, and rates of callers.
+    // Replicas share rows of tasks, and rates of callers.
     ("shared_state", &["config", "quota", "seal", "sync", "tasks", "timing"]),
     // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is
     // stopped through `transport`.

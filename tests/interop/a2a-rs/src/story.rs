@@ -1,4 +1,4 @@
-//! What the agent does: `behaviour.py`, step for step. Events are made by a [`Sink`].
+//! The behaviour of the agent: `behaviour.py`, step for step. Events are made by a [`Sink`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
