@@ -217,12 +217,13 @@ impl TaskLookup {
         let owned = self.tasks.owned_by(name, now.instant);
         let known: HashSet<_> = owned.iter().map(|entry| SharedState::task_hash(&entry.row_key())).collect();
         // Boxed: a rare case must not make every request larger.
-        for row in Box::pin(shared.rows_of_owner(name, |hash| known.contains(hash))).await {
-            if let Some(entry) = self.journal.learn(&self.tasks, &row, self.settings.artifact_bytes, now) {
+        let learn = |row: &[u8]| {
+            if let Some(entry) = self.journal.learn(&self.tasks, row, self.settings.artifact_bytes, now) {
                 // The row may be of a replica that does not know this caller.
                 entry.own(name);
             }
-        }
+        };
+        Box::pin(shared.rows_of_owner(name, |hash| known.contains(hash), learn)).await;
     }
 
     /// Returns the skill of the tool that started a task, if it is known.

@@ -41,8 +41,8 @@ pub(crate) use lease::{LeaseGrant, TaskLease, TaskNews};
 const MOST_WAKES: usize = 4096;
 /// Longest pause after which the log is read without a wake-up.
 const LOG_INTERVAL: Duration = Duration::from_secs(2);
-/// Rows of the log that are read at once.
-const LOG_PAGE: usize = 256;
+/// Rows of the log that are read at once: each may have 4 MiB.
+const LOG_PAGE: usize = 32;
 /// Time for which an answer that was sent is remembered: longer than a client repeats it.
 const SENT_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Time for which an answer that is being sent is remembered: longer than an exchange that fails.
@@ -238,7 +238,16 @@ impl SharedState {
             let values = join_all(rows.iter().map(|(_, table, key)| self.table_row(*table, key))).await;
             for ((_, table, key), value) in rows.iter().zip(values) {
                 match value {
-                    Ok(value) => drop(self.learn(*table, key, value.as_deref())),
+                    // Expired at the engine, and perhaps alive here.
+                    Ok(None) => {}
+                    // An empty row is a removed one.
+                    Ok(Some(value)) => {
+                        drop(self.learn(
+                            *table,
+                            key,
+                            Some(value.as_slice()).filter(|value| !value.is_empty()),
+                        ));
+                    }
                     // The page once more, with the next wake-up.
                     Err(error) => return debug!(%error, "failed to read row of another replica"),
                 }

@@ -206,10 +206,9 @@ impl SharedState {
             RowChange::Table(table, value, ttl) => {
                 let Some(key) = key.get(2..) else { return Ok(()) };
                 let row = table_key(*table, key);
-                // A removed row is an empty one: the log tells that it has changed.
+                // A removed row is an empty one, so that it differs from one that has expired.
                 let sealed = self.sealer.seal_bytes(&row.hash, value.as_deref().unwrap_or_default());
-                let ttl = if value.is_some() { *ttl } else { Duration::from_millis(1) };
-                self.engine.set(&row, &sealed, ttl).await?;
+                self.engine.set(&row, &sealed, *ttl).await?;
                 let logged = [&self.replica[..], &[table.number()], key].concat();
                 self.engine.log(&self.sealer.seal_bytes(LOG_OWNER, &logged)).await
             }
@@ -261,26 +260,29 @@ impl SharedState {
         self.sealer.open_bytes(&task.hash, &row.row)
     }
 
-    /// Returns the rows of the tasks that a caller holds a handle of, those with the latest changes
-    /// first. `is_known` tells which are left out.
-    pub(crate) async fn rows_of_owner(&self, owner: &str, is_known: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
+    /// Passes the rows of the tasks that a caller holds a handle of to `learn`, a few at a time, those
+    /// with the latest changes first. `is_known` tells which are left out.
+    pub(crate) async fn rows_of_owner(
+        &self,
+        owner: &str,
+        is_known: impl Fn(&str) -> bool,
+        mut learn: impl FnMut(&[u8]),
+    ) {
         let index = StateKey::new(StateKind::Owner, owner.as_bytes());
         let deadline = Instant::now() + self.timeout;
-        let Ok(tasks) = self.engine.indexed(&index, MOST_OF_OWNER).await else { return Vec::new() };
+        let Ok(tasks) = self.engine.indexed(&index, MOST_OF_OWNER).await else { return };
         let opened = tasks.iter().filter_map(|member| {
             let hash = self.sealer.open_bytes(&index.hash, &HEXLOWER.decode(member.as_bytes()).ok()?)?;
             String::from_utf8(hash).ok()
         });
         let wanted: Vec<_> = opened.filter(|hash| !is_known(hash)).collect();
-        let mut rows = Vec::new();
         for page in wanted.chunks(MOST_IN_FLIGHT) {
             let keys: Vec<_> = page.iter().map(|hash| StateKey::of_hash(StateKind::Task, hash)).collect();
             let read = join_all(keys.iter().map(|key| self.task_row_of(key)));
             // Those that come too late are in the list of the next request.
-            let Ok(read) = tokio::time::timeout_at(deadline, read).await else { break };
-            rows.extend(read.into_iter().flatten());
+            let Ok(read) = tokio::time::timeout_at(deadline, read).await else { return };
+            read.iter().flatten().for_each(|row| learn(row));
         }
-        rows
     }
 
     /// Returns the hash by which an index names the task with this row key.
@@ -288,7 +290,7 @@ impl SharedState {
         task_key(row_key).hash
     }
 
-    /// Returns the present row of a table.
+    /// Returns the present row of a table, empty if it was removed; `None` if it has expired.
     pub(super) async fn table_row(
         &self,
         table: StoreTable,
@@ -296,8 +298,7 @@ impl SharedState {
     ) -> Result<Option<Vec<u8>>, EngineError> {
         let row = table_key(table, key);
         let sealed = self.engine.get(&row).await?;
-        let value = sealed.and_then(|sealed| self.sealer.open_bytes(&row.hash, &sealed));
-        Ok(value.filter(|value| !value.is_empty()))
+        Ok(sealed.and_then(|sealed| self.sealer.open_bytes(&row.hash, &sealed)))
     }
 
     /// Opens an entry of the log: the replica that wrote it, the table, and the key of the row.
