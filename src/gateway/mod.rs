@@ -434,6 +434,10 @@ impl Gateway {
             give_up(http).await;
         }
         record.finish(http, &listener, &lasting.no_agent);
+        if self.current().drain.has_begun() {
+            // The head of a stream may have been sent before: the next request goes to a process that stays.
+            http.set_keepalive(None);
+        }
         Handled::Served
     }
 

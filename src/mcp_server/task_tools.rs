@@ -27,7 +27,7 @@ use crate::fault::{Abort, AgentFailure, Fault};
 use crate::follow::TaskMessage as FollowUp;
 use crate::http_edge::{AccessRecord, ResponseSink, Route};
 use crate::limits::{CallPermit, TaskReservation};
-use crate::mcp::Method;
+use crate::mcp::{ClientParams, Method};
 use crate::mcp::tools::CallToolResult;
 use crate::resources::ProviderCall;
 use crate::tasks::{TaskEntry, TaskPhase};
@@ -79,6 +79,13 @@ fn check_accepted(agent: &Agent, tool: TaskTool) -> Result<(), CallError> {
     )))
 }
 
+/// Returns true if a call waits for a task that exists: it is answered with the state of the task
+/// when responses are due.
+fn waits_for_task(builtin: Option<&str>, params: &ClientParams<'_>) -> bool {
+    let tool = builtin.and_then(TaskTool::from_name);
+    params.request_state.is_some() || matches!(tool, Some(TaskTool::Wait | TaskTool::Get))
+}
+
 impl McpServer {
     /// Handles a call of a built-in tool or of an agent's tool.
     ///
@@ -93,15 +100,15 @@ impl McpServer {
     ) -> Result<Option<Vec<u8>>, Abort> {
         let CallRequest { client, params, .. } = request;
         let _permit = self.limits.acquire_call(record.quota_owner.as_ref())?;
-        if self.drain.is_due() {
-            // Rejected before the agent is contacted.
-            return Err(Fault::Ending.into());
-        }
         let catalogue = self.discovery.catalogue.load_full();
         let view = view(&catalogue, client.route);
         // A built-in tool that is switched off is not in the view; its name may belong to another
         // tool.
         let builtin = params.name.as_ref().and_then(|name| view.find(name.as_str())?.own());
+        if self.drain.is_due() && !waits_for_task(builtin, params) {
+            // Rejected before the agent is contacted.
+            return Err(Fault::Ending.into());
+        }
         let Some(builtin) = builtin else {
             return self.engine.call_tool(target, request, record, view).await;
         };

@@ -5,12 +5,13 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::kit::a2a_scene::{Stage, call, saying};
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, TOOL, task_of, words};
 use crate::support::payload::v1;
 use crate::support::{
-    Answer, Card, LegacySession, McpClient, Ports, Reply, ScriptedAgent, Signal, TestGateway,
+    Answer, Card, LegacySession, McpClient, Ports, Reply, ScriptedAgent, Signal, TestGateway, in_time,
 };
 
 const SETTINGS: &str =
@@ -152,4 +153,68 @@ async fn drained_call_ends_at_other_replica() {
     let waited = session.call_tool("subagent_wait", json!({ "taskId": handle })).await.result().await;
     assert!(words(&waited).contains("la"), "{waited}");
     assert!(!first.output().contains(" ERROR "), "{}", first.output());
+}
+
+/// Calls that wait for a task are answered with its state until the very end: their clients go on
+/// elsewhere. Others have not begun, and are refused.
+#[tokio::test]
+async fn waits_are_answered_when_responses_are_due() {
+    let settings = "shutdown: { grace: 8s, drain: 0s }\ncalls: { budget: 50s, round_timeout: 50s }\n";
+    let mut stage = Stage::with(Card::v1().skill("sing"), settings, "").await;
+    stage.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    stage.agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
+    stage.agent.on_subscribe(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    let client = stage.gateway.client().with_rounds();
+    let session = stage.gateway.client().legacy().await;
+    let handle = begun(session.call("tools/call", singing()).await).await;
+    let round = begun(client.modern("tools/call", singing()).await).await;
+    stage.gateway.signal("TERM");
+    // Both end when responses are due, which is before the listener closes.
+    let handle = task_of(&handle.finish().await.response["result"]);
+    let round = round.finish().await.response["result"].clone();
+    for tool in ["subagent_wait", "subagent_get"] {
+        let told = session.call_tool(tool, json!({ "taskId": handle })).await.result().await;
+        assert_eq!(task_of(&told), handle, "{tool}: {told}");
+    }
+    let again = json!({ "name": TOOL, "arguments": { "text": "x" }, "requestState": round["requestState"], "inputResponses": {} });
+    let again = client.modern("tools/call", again).await.result().await;
+    assert!(again["requestState"].is_string(), "{again}");
+    let refused = session.call("tools/call", singing()).await.finish().await.response;
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
+    assert_eq!(stage.gateway.ended().await, Some(0));
+}
+
+/// A connection whose response began before the drain ends with that response: its client makes the
+/// next request of another process.
+#[tokio::test]
+async fn connection_of_earlier_stream_ends_with_it() {
+    let settings = "shutdown: { grace: 300s, drain: 10s }\n";
+    let mut stage = Stage::with(Card::v1().skill("sing"), settings, "").await;
+    let done = Signal::new();
+    let wait = done.clone();
+    stage.agent.on_stream(move |_| {
+        let stream = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&wait);
+        stream.event(v1::completed(RAW_TASK, RAW_CONTEXT, "la"))
+    });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": saying("x") })
+        .to_string();
+    let request = format!(
+        "POST /a2a/bard HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\n\
+         Accept: text/event-stream\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut wire = tokio::net::TcpStream::connect(stage.gateway.address()).await.unwrap();
+    wire.write_all(request.as_bytes()).await.unwrap();
+    stage.agent.wait_for_call("SendStreamingMessage").await;
+    let mut begin = [0; 64];
+    in_time("the head of the response", wire.read_exact(&mut begin)).await.unwrap();
+    assert!(begin.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&begin));
+    stage.gateway.signal("TERM");
+    stage.gateway.wait_for_output("received end signal").await;
+    done.open();
+    let mut rest = String::new();
+    in_time("the end of the connection", wire.read_to_string(&mut rest)).await.unwrap();
+    assert!(!rest.to_ascii_lowercase().contains("connection: close"), "{rest}");
+    assert!(rest.contains("la") && rest.ends_with("0\r\n\r\n"), "{rest}");
+    stage.gateway.terminate().await;
 }
