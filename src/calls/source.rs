@@ -63,6 +63,8 @@ pub(crate) struct FollowedTask {
     /// Resolves when the agent has accepted the message of this call.
     pub(crate) delivery: Option<oneshot::Receiver<Result<(), AgentFailure>>>,
     changes: watch::Receiver<u64>,
+    /// Number of progress updates that were there before, or have been reported: not each change is one.
+    updates: u64,
     since: Instant,
     _watcher: WatchGuard,
 }
@@ -73,6 +75,7 @@ impl FollowedTask {
         let (changes, watcher) = (entry.changes(), entry.watch());
         let heeds_verdict = false;
         let (asked, parts, failures, delivery) = (None, 0, 0, None);
+        let updates = entry.visible_state(|inside| inside.updates);
         Self {
             entry,
             known,
@@ -83,6 +86,7 @@ impl FollowedTask {
             failures,
             delivery,
             changes,
+            updates,
             since: Instant::now(),
             _watcher: watcher,
         }
@@ -351,11 +355,17 @@ impl FollowedTask {
         if changed.is_err() {
             return CallEvent::Failed(AgentFailure::Internal("it was forgotten"));
         }
-        let news = || match self.stalled_at() {
-            Some(_) => None,
-            None => self.entry.visible_state(|inside| inside.last.clone()),
-        };
-        self.settled().unwrap_or_else(|| CallEvent::News(news()))
+        if let Some(step) = self.settled() {
+            return step;
+        }
+        if self.stalled_at().is_some() {
+            return CallEvent::News(None);
+        }
+        let (updates, last) = self.entry.visible_state(|inside| {
+            (inside.updates, inside.last.clone().filter(|_| inside.updates > self.updates))
+        });
+        self.updates = updates;
+        CallEvent::News(last)
     }
 
     /// Returns the time at which a stalled task is reported. A client that waits for the end of its

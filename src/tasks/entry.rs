@@ -136,7 +136,11 @@ impl TaskEntry {
             inside.events.record(&event, now.unix_ms);
             let taken = inside.work.apply(event);
             let is_news = matches!(taken, Ok(Some(_)));
-            let taken = taken.map(|note| inside.last = note.or(inside.last.take()));
+            let taken = taken.map(|note| {
+                if note.is_some() {
+                    (inside.last, inside.updates) = (note, inside.updates + 1);
+                }
+            });
             let is_open_again = is_told && {
                 let shown = inside.work.question_turn().map(Fingerprint::to_bytes);
                 let is_open_again = inside.turns.resolve(shown.filter(|_| !has_arrived));

@@ -35,6 +35,8 @@ pub struct EntryState {
     pub work: AgentOutput,
     /// The newest progress.
     pub last: Option<ProgressUpdate>,
+    /// Number of times that there was new progress.
+    pub(crate) updates: u64,
     /// Result of following, if it ended and no follower has begun anew.
     pub over: Option<Result<(), AgentFailure>>,
     /// Status that the client got although the agent reports another.
@@ -118,6 +120,7 @@ impl EntryState {
         Self {
             work,
             last: None,
+            updates: 0,
             over: None,
             verdict: None,
             delay: None,

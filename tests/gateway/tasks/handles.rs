@@ -97,6 +97,32 @@ async fn waiting_client_gets_progress_too() {
     assert_eq!(answer.finish().await.response["result"]["isError"], false);
 }
 
+/// A change of the task that is no progress, such as a failed cancellation, repeats no progress.
+#[tokio::test]
+async fn waiting_client_gets_progress_once() {
+    let scene = Scene::tuned("calls: { budget: 2s, max_rounds: 0, stream_after: 100ms }").await;
+    let signals: [Signal; 3] = std::array::from_fn(|_| Signal::new());
+    let [go, then, last] = signals.clone();
+    scene.agent.on_send(move |_| {
+        let said = |text| v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some(text));
+        let stream = Reply::stream().event(begun()).wait(&go).event(said("second verse"));
+        let stream = stream.wait(&then).event(said("third verse")).wait(&last);
+        stream.event(v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", None))
+    });
+    scene.agent.on_cancel(|_| Reply::error(-32002, "not cancelable"));
+    scene.agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
+    let task = task_of(&scene.said("sing").await);
+    let mut answer = scene.call_with(json!({ "taskId": task }), json!({ "progressToken": "p" })).await;
+    signals[0].fire();
+    assert_eq!(answer.next_message().await["params"]["message"], "second verse");
+    let session = scene.session().await;
+    session.call_tool("subagent_cancel", json!({ "taskId": task })).await.result().await;
+    signals[1].fire();
+    assert_eq!(answer.next_message().await["params"]["message"], "third verse");
+    signals[2].fire();
+    assert_eq!(answer.finish().await.response["result"]["isError"], false);
+}
+
 #[tokio::test]
 async fn question_is_passed_on_and_answered() {
     let scene = Scene::new().await;
