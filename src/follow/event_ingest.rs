@@ -14,7 +14,8 @@ use crate::agents::{AgentOperation, Bearing, DetachableCall, DriveEvent, Resolve
 use crate::fault::AgentFailure;
 use crate::shared_state::{ClaimProgress, LeaseGrant, SharedClaim, SharedState, TaskLease, TaskNews};
 use crate::tasks::{
-    AnswerClaim, CancelGuard, EntryKey, EventPosition, FollowGuard, TaskEntry, TaskPhase, Timestamp,
+    AnswerClaim, CancelGuard, EntryKey, EventOrigin, EventPosition, FollowGuard, TaskEntry, TaskPhase,
+    Timestamp,
 };
 
 /// Longest wait for the name of a task that is to be cancelled.
@@ -204,6 +205,9 @@ impl TaskFollower {
     ) {
         let FollowedEntry { entry, following } = task;
         let TaskExchange { mut drive, mut known } = exchange;
+        if self.shared.is_some() {
+            entry.set_event_origin(EventOrigin::Agent);
+        }
         let mut listener = EventIngest { lease, ..EventIngest::new(entry, self, said) };
         let ended = loop {
             let ended = self.run_until_idle(&mut listener, &mut drive, &known).await;
@@ -434,13 +438,20 @@ impl TaskFollower {
         let Some(shared) = &self.shared else { return };
         let FollowedEntry { entry, following } = task;
         let mut events = shared.watch_events(&entry.row_key()).await;
+        // Events that this replica has read itself may come again.
+        entry.set_event_origin(EventOrigin::Replica);
         let begun = std::time::Instant::now();
         let mut changes = entry.changes();
         loop {
             let news = events.read(entry.position()).await;
             let is_free = news.as_ref().is_none_or(|news| news.is_free);
             if let Some(news) = news {
+                let (before, has_gap) = (entry.position(), news.has_gap);
                 self.apply_news(entry, news);
+                if has_gap && entry.position() > before {
+                    // The events after the row.
+                    continue;
+                }
             }
             self.cancel_if_requested(entry, &known);
             let is_old = begun.elapsed() >= self.lifetime();

@@ -372,6 +372,8 @@ pub(crate) struct TaskNews {
     pub(crate) events: Vec<(EventPosition, Vec<u8>)>,
     /// True if no replica follows the task.
     pub(crate) is_free: bool,
+    /// True if there are events that do not follow those which were asked for: they follow the row.
+    pub(crate) has_gap: bool,
 }
 
 impl TaskEvents {
@@ -380,15 +382,18 @@ impl TaskEvents {
     pub(crate) async fn read(&mut self, after: EventPosition) -> Option<TaskNews> {
         let read = self.shared.engine.read(&self.task, after).await.ok()?;
         let mut news = TaskNews { is_free: read.lease.is_none(), ..TaskNews::default() };
+        // Replicas count for themselves while they are cut off: a number tells nothing about that of
+        // another lease, and each lease begins with a row.
+        let is_new = after == EventPosition::default();
         for (next, (at, sealed)) in (after.number + 1..).zip(&read.events) {
-            if at.number != next {
+            if at.number != next || (at.epoch != after.epoch && !is_new) {
                 break;
             }
             let Some(event) = self.shared.sealer.open_bytes(&self.task.hash, sealed) else { break };
             news.events.push((*at, event));
         }
-        let has_gap = news.events.len() < read.events.len() || (read.events.is_empty() && read.last > after);
-        if read.version != self.version || has_gap {
+        news.has_gap = news.events.len() < read.events.len() || (read.events.is_empty() && read.last > after);
+        if read.version != self.version || news.has_gap {
             news.row = self.shared.task_row_of(&self.task).await;
             self.version = read.version;
         }

@@ -329,6 +329,8 @@ impl RedisEngine {
         self.failures.fetch_add(1, Ordering::Relaxed);
         if self.is_available.swap(false, Ordering::AcqRel) {
             warn!(%error, "engine of shared state does not answer; this replica works alone until it does");
+            // Watchers of tasks that other replicas follow ask the agents themselves from now on.
+            self.waker.wake_all();
         }
     }
 

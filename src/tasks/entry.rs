@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
 use super::map::ShardSlot;
-use super::{EventPosition, Timestamp};
+use super::{EventOrigin, EventPosition, Timestamp};
 use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, fingerprint, stamp_of};
 use crate::bridge::output::{AgentOutput, OutputState};
 use crate::bridge::resource_view::ClientSoftware;
@@ -136,11 +136,7 @@ impl TaskEntry {
             inside.events.record(&event, now.unix_ms);
             let taken = inside.work.apply(event);
             let is_news = matches!(taken, Ok(Some(_)));
-            let taken = taken.map(|note| {
-                if note.is_some() {
-                    (inside.last, inside.updates) = (note, inside.updates + 1);
-                }
-            });
+            let taken = taken.map(|note| note.into_iter().for_each(|note| inside.report(note)));
             let is_open_again = is_told && {
                 let shown = inside.work.question_turn().map(Fingerprint::to_bytes);
                 let is_open_again = inside.turns.resolve(shown.filter(|_| !has_arrived));
@@ -229,6 +225,7 @@ impl TaskEntry {
     fn unfollow(&self) {
         self.change(|inside| {
             inside.is_followed = false;
+            inside.shared = None;
             inside.over.get_or_insert(Err(AgentFailure::Internal("following it broke off")));
         });
         self.wake();
@@ -285,6 +282,11 @@ impl TaskEntry {
     /// share.
     pub(crate) fn position(&self) -> EventPosition {
         self.visible_state(|inside| inside.position)
+    }
+
+    /// Sets the origin of the events from now on, of a task that is followed among replicas.
+    pub(crate) fn set_event_origin(&self, origin: EventOrigin) {
+        self.change(|inside| inside.set_origin(origin));
     }
 
     /// Records that the event at this position is part of the output.

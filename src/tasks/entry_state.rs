@@ -6,11 +6,13 @@
 //! also `bridge::task_status` for the status that clients see.
 
 use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::answer_log::{AnswerLog, AnswerRefusal};
-use super::{EventPosition, Timestamp};
+use super::{EventOrigin, EventPosition, Timestamp};
 use crate::a2a::{Fingerprint, TaskState};
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::bridge::resource_view::{ClientSoftware, EventLog};
@@ -51,6 +53,8 @@ pub struct EntryState {
     pub changed: Timestamp,
     /// Position of the last event that is part of the output, among those that replicas share.
     pub(super) position: EventPosition,
+    /// Progress of a task that is followed among replicas.
+    pub(super) shared: Option<Box<SharedProgress>>,
     pub(super) turns: AnswerLog,
     pub(super) owners: Vec<Box<str>>,
     /// Streaming flag, state and number of phases of which the owners were notified last.
@@ -128,6 +132,7 @@ impl EntryState {
             created: now,
             changed: now,
             position: EventPosition::default(),
+            shared: None,
             turns: AnswerLog::default(),
             owners: Vec::new(),
             flow: (false, None, 0),
@@ -153,6 +158,21 @@ impl EntryState {
         Some(forgotten)
     }
 
+    /// Sets the origin of the events from now on.
+    pub(super) fn set_origin(&mut self, origin: EventOrigin) {
+        let shared = self.shared.get_or_insert_default();
+        shared.reads_agent = origin == EventOrigin::Agent;
+        shared.is_catching_up = origin == EventOrigin::Replica && !shared.reported.is_empty();
+    }
+
+    /// Reports progress to watchers, unless they have it from this replica's own reading.
+    pub(super) fn report(&mut self, note: ProgressUpdate) {
+        if self.shared.as_mut().is_none_or(|shared| shared.is_new(&note)) {
+            self.last = Some(note);
+            self.updates += 1;
+        }
+    }
+
     /// Merges the state that another process has of the same task. A final state always wins; of
     /// live output the one with later events wins, else the newer one, unless this process follows
     /// the task itself.
@@ -169,7 +189,8 @@ impl EntryState {
         let is_newer = match other.position.cmp(&self.position) {
             Ordering::Less => false,
             Ordering::Equal => !self.is_followed && other.changed.unix_ms >= self.changed.unix_ms,
-            Ordering::Greater => true,
+            // The events that this replica reads continue its own output.
+            Ordering::Greater => self.shared.as_ref().is_none_or(|shared| !shared.reads_agent),
         };
         if is_newer || other.is_finished() {
             self.position = self.position.max(other.position);
@@ -203,6 +224,7 @@ impl EntryState {
             + self.turns.bytes()
             + self.work.bytes()
             + self.events.bytes()
+            + self.shared.as_ref().map_or(0, |shared| shared.reported.len() * size_of::<u64>())
     }
 
     pub(super) fn eviction_info(&self) -> EvictionInfo {
@@ -213,6 +235,39 @@ impl EntryState {
             is_followed: self.is_followed,
             bytes: self.bytes(),
         }
+    }
+}
+
+/// Progress updates that are remembered of a task: more than there are events after its row at the
+/// engine.
+const MAX_REPORTED: usize = 128;
+
+/// Progress of a task that is followed among replicas. While a replica is cut off from the engine it
+/// reads the agent itself; the events of another replica repeat some of that afterwards.
+#[derive(Debug, Default)]
+pub(super) struct SharedProgress {
+    /// True while this replica reads the agent's stream.
+    reads_agent: bool,
+    /// True while the events of another replica may repeat what was reported.
+    is_catching_up: bool,
+    /// Digests of the last updates that were reported.
+    reported: VecDeque<u64>,
+}
+
+impl SharedProgress {
+    /// Returns true if an update was not reported before.
+    fn is_new(&mut self, note: &ProgressUpdate) -> bool {
+        let numbers = [note.progress, note.total].map(|number| number.map(f64::to_bits));
+        let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one((&note.text, numbers));
+        if self.is_catching_up && self.reported.contains(&digest) {
+            return false;
+        }
+        self.is_catching_up = false;
+        if self.reported.len() >= MAX_REPORTED {
+            self.reported.pop_front();
+        }
+        self.reported.push_back(digest);
+        true
     }
 }
 

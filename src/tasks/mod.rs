@@ -76,6 +76,15 @@ pub struct EventPosition {
     pub number: u64,
 }
 
+/// Origin of the events of a task that is followed among replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventOrigin {
+    /// This replica reads the agent's stream.
+    Agent,
+    /// Another replica does.
+    Replica,
+}
+
 /// A moment, on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timestamp {
