@@ -27,8 +27,9 @@ use crate::config::{Require, RequireRule, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, ClientConnection, ListenerEdge, LocalConnection, ResponseSink, Route, check_certificate,
-    give_up, has_unambiguous_length, header_fits, is_grpc as is_grpc_request, is_served, parse, peer,
+    AccessRecord, ClientConnection, ListenerEdge, ListenerSession, LocalConnection, PingoraSession,
+    ResponseSink, Route, check_certificate, give_up, has_unambiguous_length, header_fits,
+    is_grpc as is_grpc_request, is_served, parse, peer,
 };
 use crate::limits::Limits;
 use crate::mcp_server::MovedStream;
@@ -181,7 +182,7 @@ impl Gateway {
 
     /// Answers a request at a listener of the settings, by its place among them. A request that
     /// the listener does not serve is not found.
-    pub(crate) async fn handle_at(&self, http: &mut Session, listener: usize) {
+    pub(crate) async fn handle_at(&self, http: &mut ListenerSession<'_>, listener: usize) {
         if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
             let dispatcher = self.current();
             let edge = Requirement::Listener(listener).edge(&dispatcher);
@@ -397,11 +398,11 @@ static LOCAL: Require = Require { rule: RequireRule::None, of: Vec::new() };
 
 impl Gateway {
     /// Answers a request of a client, if its path has a route and is served.
-    async fn serve(&self, http: &mut Session, requirement: Requirement<'_>) -> Handled {
-        let path = http.req_header().uri.path().to_owned();
+    async fn serve(&self, http: &mut impl PingoraSession, requirement: Requirement<'_>) -> Handled {
+        let path = http.head().uri.path().to_owned();
         let Some(route) = parse(&path) else { return Handled::NotHandled };
         let is_grpc = route == Route::Grpc;
-        if is_grpc && !is_grpc_request(http.req_header()) {
+        if is_grpc && !is_grpc_request(http.head()) {
             return Handled::NotHandled;
         }
         let dispatcher = self.current();
@@ -413,9 +414,9 @@ impl Gateway {
         let mut record = AccessRecord::new(Caller::anonymous(), scope);
         record.has_grpc = listener.has_grpc;
         let _counted = RequestGuard::enter(&lasting.open_requests);
-        let is_reused = has_unambiguous_length(http) && !dispatcher.drain.has_begun();
-        http.set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));
-        http.set_write_timeout(Some(edge.write_stall));
+        let is_reused = has_unambiguous_length(http.http()) && !dispatcher.drain.has_begun();
+        http.http_mut().set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));
+        http.http_mut().set_write_timeout(Some(edge.write_stall));
         let checked = check_certificate(http).and_then(|()| header_fits(http, edge.header_bytes));
         let mut moved = None;
         let mut served = match checked {
@@ -433,10 +434,10 @@ impl Gateway {
             record.record_client_gone();
             give_up(http).await;
         }
-        record.finish(http, &listener, &lasting.no_agent);
+        record.finish(http.http(), &listener, &lasting.no_agent);
         if self.current().drain.has_begun() {
             // The head of a stream may have been sent before: the next request goes to a process that stays.
-            http.set_keepalive(None);
+            http.close_after_response();
         }
         Handled::Served
     }
@@ -470,9 +471,9 @@ const LOCAL_PATH: &str = "/mcp";
 static CLOSED: Require = Require { rule: RequireRule::Any, of: Vec::new() };
 
 /// Answers a request that has no route.
-async fn reject_unknown(dispatcher: &Dispatcher, http: &mut Session, listener: &ListenerEdge) {
+async fn reject_unknown(dispatcher: &Dispatcher, http: &mut impl PingoraSession, listener: &ListenerEdge) {
     let mut record = AccessRecord::new(Caller::anonymous(), open_scope(dispatcher, http, listener));
-    let rejected = match is_grpc_request(http.req_header()) {
+    let rejected = match is_grpc_request(http.head()) {
         true => {
             let unknown = Err(Fault::NoSuchPath);
             dispatcher.handle_grpc(http, &mut record, &CLOSED, unknown).await
@@ -482,13 +483,17 @@ async fn reject_unknown(dispatcher: &Dispatcher, http: &mut Session, listener: &
     if let Err(ClientGone) = rejected {
         record.record_client_gone();
     }
-    record.finish(http, listener, &dispatcher.no_agent);
+    record.finish(http.http(), listener, &dispatcher.no_agent);
 }
 
 /// Creates the scope of a request, and attaches it to its head.
-fn open_scope(dispatcher: &Dispatcher, http: &mut Session, listener: &ListenerEdge) -> Arc<RequestScope> {
-    let scope = Arc::new(listener.scope(http.req_header(), peer(http), dispatcher.tracer.as_ref()));
-    http.req_header_mut().extensions_mut().insert(scope.clone());
+fn open_scope(
+    dispatcher: &Dispatcher,
+    http: &mut impl PingoraSession,
+    listener: &ListenerEdge,
+) -> Arc<RequestScope> {
+    let scope = Arc::new(listener.scope(http.head(), peer(http.http()), dispatcher.tracer.as_ref()));
+    http.http_mut().req_header_mut().extensions_mut().insert(scope.clone());
     scope
 }
 

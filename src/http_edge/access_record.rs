@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use http::request::Parts;
 use opentelemetry::KeyValue;
-use pingora::proxy::Session;
+use pingora::protocols::http::ServerSession;
 
 use super::client_address::{client_address, given_request_id};
 use super::route::loggable_path;
@@ -61,7 +61,7 @@ impl ListenerEdge {
     }
 
     /// Returns the address that a connection was made to, as far as it is known.
-    fn address(&self, http: &Session) -> Cow<'_, str> {
+    fn address(&self, http: &ServerSession) -> Cow<'_, str> {
         match http.server_addr().filter(|_| !self.is_exact) {
             Some(address) => Cow::Owned(address.to_string()),
             None => Cow::Borrowed(&self.name),
@@ -244,7 +244,7 @@ impl AccessRecord {
     }
 
     /// Counts and logs the request.
-    pub(crate) fn finish(&self, http: &Session, edge: &ListenerEdge, no_agent: &AgentMetrics) {
+    pub(crate) fn finish(&self, http: &ServerSession, edge: &ListenerEdge, no_agent: &AgentMetrics) {
         let status = http.response_written().map_or(0, |response| response.status.as_u16());
         edge.responses.count(status);
         self.finish_with(http.req_header(), no_agent, || ExchangeFacts {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::Version;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING};
-use pingora::proxy::Session;
+use pingora::protocols::http::ServerSession;
 use tokio::time::timeout;
 
 use super::connection::ClientConnection;
@@ -177,7 +177,7 @@ pub(crate) fn header_fits(http: &impl ClientConnection, longest: usize) -> Resul
 ///
 /// Pingora reads chunks even if a length is present as well, or if chunked coding is named twice; a
 /// proxy before the gateway may have read the request differently (RFC 9112, section 6.1).
-pub(crate) fn has_unambiguous_length(http: &Session) -> bool {
+pub(crate) fn has_unambiguous_length(http: &ServerSession) -> bool {
     let mut codings = http.req_header().headers.get_all(TRANSFER_ENCODING).iter();
     let is_plain = codings.next().is_none_or(|only| only.as_bytes().eq_ignore_ascii_case(b"chunked"));
     // Pingora removes a length beside chunks from the headers, and records it only here. HTTP/2 is

@@ -18,7 +18,9 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pingora::http::ResponseHeader;
+use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
+use pingora::server::ShutdownWatch;
 use pingora::time::fast_timeout::fast_sleep;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -124,44 +126,118 @@ pub(crate) trait ClientConnection: ResponseSink {
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Option<Duration>;
 }
 
-impl ResponseSink for Session {
+/// A request that Pingora has received: through a proxy of a host, or at a listener of this process.
+pub(crate) trait PingoraSession: Send {
+    /// Returns the session of the connection.
+    fn http(&self) -> &ServerSession;
+
+    /// Returns the session of the connection.
+    fn http_mut(&mut self) -> &mut ServerSession;
+
+    /// Writes the header of the response; `end` for one without a body.
+    fn write_header(
+        &mut self,
+        header: Box<ResponseHeader>,
+        end: bool,
+    ) -> impl Future<Output = pingora::Result<()>> + Send;
+
+    /// Writes a piece of the body; `end` for the last one.
+    fn write_piece(&mut self, bytes: Bytes, end: bool) -> impl Future<Output = pingora::Result<()>> + Send;
+
+    /// Returns true if the process is about to end.
+    fn is_ending(&self) -> bool;
+}
+
+/// The modules of the host's proxy filter what is written.
+impl PingoraSession for Session {
+    fn http(&self) -> &ServerSession {
+        &self.downstream_session
+    }
+
+    fn http_mut(&mut self) -> &mut ServerSession {
+        &mut self.downstream_session
+    }
+
+    async fn write_header(&mut self, header: Box<ResponseHeader>, end: bool) -> pingora::Result<()> {
+        self.write_response_header(header, end).await
+    }
+
+    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
+        self.write_response_body(Some(bytes), end).await
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_process_shutting_down()
+    }
+}
+
+/// A request at a listener of this process.
+pub(crate) struct ListenerSession<'a> {
+    pub(crate) http: ServerSession,
+    /// The signal for connections to end.
+    pub(crate) shutdown: &'a ShutdownWatch,
+}
+
+impl PingoraSession for ListenerSession<'_> {
+    fn http(&self) -> &ServerSession {
+        &self.http
+    }
+
+    fn http_mut(&mut self) -> &mut ServerSession {
+        &mut self.http
+    }
+
+    async fn write_header(&mut self, header: Box<ResponseHeader>, _end: bool) -> pingora::Result<()> {
+        self.http.write_response_header(header).await
+    }
+
+    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
+        self.http.write_response_body(bytes, end).await
+    }
+
+    fn is_ending(&self) -> bool {
+        *self.shutdown.borrow()
+    }
+}
+
+impl<S: PingoraSession> ResponseSink for S {
     fn head(&self) -> &Parts {
-        self.req_header()
+        self.http().req_header()
     }
 
     async fn write_head(&mut self, head: ResponseHead, end: bool) -> Result<(), ClientGone> {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         (parts.status, parts.headers) = (head.status, head.headers);
-        if let Some(scope) = scope(self.req_header())
+        if let Some(scope) = scope(self.head())
             && let Ok(id) = HeaderValue::from_str(scope.id())
         {
             parts.headers.insert(X_REQUEST_ID, id);
         }
-        let written = self.write_response_header(Box::new(ResponseHeader::from(parts)), end).await;
+        let written = self.write_header(Box::new(ResponseHeader::from(parts)), end).await;
         written.map_err(|error| client_gone(&error))
     }
 
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        self.write_response_body(Some(bytes), end).await.map_err(|error| client_gone(&error))
+        self.write_piece(bytes, end).await.map_err(|error| client_gone(&error))
     }
 
     fn close_after_response(&mut self) {
-        self.set_keepalive(None);
+        self.http_mut().set_keepalive(None);
     }
 
     async fn shut_down(&mut self) {
-        self.downstream_session.shutdown().await;
+        self.http_mut().shutdown().await;
     }
 
     async fn disconnected(&mut self) {
         // Any byte after the client's body counts as a disconnect: Pingora cannot answer it in order.
-        if let Err(error) = self.downstream_session.read_body_or_idle(true).await {
+        if let Err(error) = self.http_mut().read_body_or_idle(true).await {
             tracing::trace!(%error, "client disconnected");
         }
     }
 
     fn is_shutting_down(&self) -> bool {
-        self.is_process_shutting_down()
+        self.is_ending()
     }
 
     /// At least a millisecond: a shorter wait within the first millisecond of Pingora's timers
@@ -172,33 +248,33 @@ impl ResponseSink for Session {
     }
 }
 
-impl ClientConnection for Session {
+impl<S: PingoraSession> ClientConnection for S {
     fn client_network(&self) -> Option<IpAddr> {
-        match scope(self.req_header()) {
+        match scope(self.head()) {
             Some(scope) => scope.client().map(network),
-            None => peer(self).map(network),
+            None => peer(self.http()).map(network),
         }
     }
 
     fn tls(&self) -> Option<&ClientTlsInfo> {
-        self.digest()?.ssl_digest.as_ref()?.extension.get()
+        self.http().digest()?.ssl_digest.as_ref()?.extension.get()
     }
 
     fn is_tls(&self) -> bool {
-        self.digest().is_some_and(|digest| digest.ssl_digest.is_some())
+        self.http().digest().is_some_and(|digest| digest.ssl_digest.is_some())
     }
 
     async fn continue_body(&mut self) -> Result<(), Fault> {
-        self.write_continue_response().await.map_err(|_| Fault::BodyIncomplete)
+        self.http_mut().write_continue_response().await.map_err(|_| Fault::BodyIncomplete)
     }
 
     async fn read_body(&mut self) -> Result<Option<Bytes>, Fault> {
-        self.downstream_session.read_request_body().await.map_err(|_| Fault::BodyIncomplete)
+        self.http_mut().read_request_body().await.map_err(|_| Fault::BodyIncomplete)
     }
 
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        let before = self.downstream_session.get_read_timeout();
-        self.downstream_session.set_read_timeout(timeout);
+        let before = self.http().get_read_timeout();
+        self.http_mut().set_read_timeout(timeout);
         before
     }
 }
@@ -209,7 +285,7 @@ pub(crate) fn scope(head: &Parts) -> Option<&Arc<RequestScope>> {
 }
 
 /// Returns the address that a connection comes from: of a proxy, if there is one.
-pub(crate) fn peer(http: &Session) -> Option<IpAddr> {
+pub(crate) fn peer(http: &ServerSession) -> Option<IpAddr> {
     http.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip())
 }
 

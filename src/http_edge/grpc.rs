@@ -9,9 +9,8 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
-use pingora::proxy::Session;
 
-use super::connection::ClientConnection;
+use super::connection::{ClientConnection, PingoraSession};
 use crate::fault::ClientGone;
 
 /// Media type of requests and responses.
@@ -35,9 +34,9 @@ pub(crate) trait TrailerSink: ClientConnection {
     fn write_trailers(&mut self, trailers: HeaderMap) -> impl Future<Output = Result<(), ClientGone>> + Send;
 }
 
-impl TrailerSink for Session {
+impl<S: PingoraSession> TrailerSink for S {
     async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<(), ClientGone> {
-        let written = self.downstream_session.write_response_trailers(trailers).await;
+        let written = self.http_mut().write_response_trailers(trailers).await;
         written.map_err(|error| {
             tracing::debug!(%error, "client disconnected");
             ClientGone

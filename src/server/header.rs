@@ -158,7 +158,7 @@ impl AsyncRead for HeaderLimitedStream {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !matches!(this.state, HeaderState::Open) || this.is_too_long() {
-            // The proxy sees a client disconnect.
+            // The application sees a client disconnect.
             return this.poll_refuse(context);
         }
         let before = buffer.filled().len();
@@ -217,8 +217,8 @@ impl Shutdown for HeaderLimitedStream {
 
 forward_stream_traits!(HeaderLimitedStream, stream);
 
-/// The state of an HTTP/1.1 connection that moves from request to request: to its proxy, once the
-/// header of a request has been read, and back.
+/// The state of an HTTP/1.1 connection that moves from request to request: to its application, which
+/// records when it has read the header of a request, and back.
 #[derive(Clone, Default)]
 pub(super) struct ConnectionMarker(Arc<HeaderProgress>);
 
@@ -372,8 +372,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A
     }
 
     async fn http_cleanup(&self) {
-        // Pingora drops each connection that has not sent a header by now, also one that was
-        // accepted this moment.
+        // A connection that has not sent a header by then is dropped, also one that was accepted
+        // this moment.
         self.listeners.end_connections(self.within).await;
         self.app.http_cleanup().await;
     }

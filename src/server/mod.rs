@@ -9,7 +9,6 @@ mod reload;
 mod shutdown;
 mod upgrade;
 
-use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -20,18 +19,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use connection_limit::{ConnectionLimit, ConnectionLimits, ListenerConnections};
 use header::{ConnectionMarker, HeaderLimit, HeaderTimeout};
-use pingora::apps::HttpServerOptions;
+use http::{Method, StatusCode};
+use pingora::ErrorType;
+use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora::protocols::TcpKeepalive;
-use pingora::protocols::http::v2::server::default_h2_options;
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
 use pingora::protocols::l4::stream::L4BufferSettings;
-use pingora::proxy::{HttpProxy, ProxyHttp, Session, http_proxy};
 use pingora::server::configuration::{Opt, ServerConf};
 use pingora::server::{RunArgs, Server, ShutdownWatch};
 use pingora::services::ServiceHandle;
 use pingora::services::background::{BackgroundService, background_service};
 use pingora::services::listening::Service;
-use pingora::upstreams::peer::HttpPeer;
 use preface::HttpVersionDetector;
 use reload::ConfigWatcher;
 use shutdown::{DrainSignal, YieldingService};
@@ -40,6 +40,7 @@ use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 use crate::admin::AdminApp;
 use crate::config::{Admin, Limits, Listener, ListenerTls, RequireRule, Settings, Shutdown};
 use crate::gateway::{self, Gateway, GatewayError, Reloader, SourcePoller};
+use crate::http_edge::ListenerSession;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
@@ -331,8 +332,7 @@ fn add_listeners(
         };
         let (address, socket, tls) =
             (listener.address, socket(listener, settings.limits.write_stall), listener.tls.clone());
-        let proxy = ListenerProxy { gateway: gateway.clone(), listener: place };
-        let app = service(server, settings, end, proxy);
+        let app = listener_app(settings, end, gateway.clone(), place);
         let Some(tls) = tls else {
             let app = HttpVersionDetector {
                 http2: Arc::new(app.for_http2()),
@@ -443,24 +443,23 @@ fn admin_service<A>(
     YieldingService { service, ending: end.clone() }
 }
 
-/// Creates the application of one listener: a proxy with a timeout for request headers.
-fn service(
-    server: &Server,
+/// Creates the application of one listener, by its place in the settings, with a timeout for request
+/// headers.
+fn listener_app(
     settings: &Settings,
     end: &ListenerShutdown,
-    gateway: ListenerProxy,
-) -> HeaderTimeout<HttpProxy<ListenerProxy>> {
-    let mut options = HttpServerOptions::default();
-    options.h2_idle_timeout = Some(settings.limits.keep_alive);
+    gateway: Gateway,
+    listener: usize,
+) -> HeaderTimeout<ListenerApp> {
     let limits = &settings.limits;
-    let mut h2 = default_h2_options();
-    h2.max_concurrent_streams(100).max_header_list_size(u32::try_from(limits.header).unwrap_or(u32::MAX));
-    let limit = Arc::new(HeaderLimit::new(limits.header, gateway.gateway.metrics().clone()));
-    let mut proxy = http_proxy(&server.configuration, gateway);
-    proxy.server_options = Some(options.clone());
-    proxy.h2_options = Some(h2);
+    let mut options = HttpServerOptions::default();
+    options.h2_idle_timeout = Some(limits.keep_alive);
+    let mut h2_options = default_h2_options();
+    let header_bytes = u32::try_from(limits.header).unwrap_or(u32::MAX);
+    h2_options.max_concurrent_streams(100).max_header_list_size(header_bytes);
+    let limit = Arc::new(HeaderLimit::new(limits.header, gateway.metrics().clone()));
     HeaderTimeout {
-        app: Arc::new(proxy),
+        app: Arc::new(ListenerApp { gateway, listener, h2_options }),
         within: limits.header_read,
         rest: limits.keep_alive,
         limit,
@@ -557,70 +556,81 @@ fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
         .tcp_socket_options(socket)
 }
 
-/// The proxy of one listener: the gateway serves every request, or it is not found.
-struct ListenerProxy {
+/// The application of one listener: the gateway serves every request, or it is not found.
+///
+/// Without Pingora's proxy, which would hold a future of 14 KiB for each connection, and move it for
+/// each request.
+struct ListenerApp {
     gateway: Gateway,
     /// The place of the listener in the settings.
     listener: usize,
+    h2_options: H2Options,
 }
 
 #[async_trait]
-impl ProxyHttp for ListenerProxy {
-    /// The state of the connection, if it is one of HTTP/1.1.
-    type CTX = Option<Box<ConnectionMarker>>;
-
-    fn new_ctx(&self) -> Option<Box<ConnectionMarker>> {
-        None
-    }
-
-    // Called for the first request too: `HeaderTimeout` ensures that.
-    fn on_connection_reuse(
-        &self,
-        _: &mut Session,
-        mark: &mut Option<Box<ConnectionMarker>>,
-        carried: Box<dyn Any + Send + Sync>,
-    ) {
-        *mark = carried.downcast().ok();
-        if let Some(mark) = mark {
+impl HttpServerApp for ListenerApp {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        http: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        let mut session = ListenerSession { http, shutdown };
+        // `HeaderTimeout` has set it, for HTTP/1.1.
+        let mark = session.http.take_connection_user_context();
+        if !read_header(&mut session.http, shutdown).await {
+            return None;
+        }
+        if let Some(mark) = mark.as_ref().and_then(|mark| mark.downcast_ref::<ConnectionMarker>()) {
             mark.header_read();
         }
-    }
-
-    fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {
-        // None: compression would hold event streams back.
-    }
-
-    async fn request_filter(
-        &self,
-        http: &mut Session,
-        _: &mut Option<Box<ConnectionMarker>>,
-    ) -> pingora::Result<bool> {
-        self.gateway.handle_at(http, self.listener).await;
+        if *shutdown.borrow() {
+            session.http.set_keepalive(None);
+        }
+        // Boxed: an idle connection must not be larger by it.
+        Box::pin(self.gateway.handle_at(&mut session, self.listener)).await;
+        let ListenerSession { mut http, .. } = session;
         if http.get_keepalive().is_some() {
             // Without end: `HeaderTimeout` ends it.
             http.set_keepalive(Some(0));
         }
-        Ok(true)
+        let mut settings = HttpPersistentSettings::for_session(&http);
+        if let Some(mark) = mark {
+            settings.set_user_context(mark);
+        }
+        let reusable = http.finish().await.ok().flatten()?;
+        Some(ReusedHttpStream::from_reusable_stream(reusable, settings))
     }
 
-    async fn upstream_peer(
-        &self,
-        _: &mut Session,
-        _: &mut Option<Box<ConnectionMarker>>,
-    ) -> pingora::Result<Box<HttpPeer>> {
-        // Every request is served above; there is no upstream to forward one to.
-        Err(pingora::Error::new(pingora::ErrorType::HTTPStatus(404)))
+    fn h2_options(&self) -> Option<H2Options> {
+        Some(self.h2_options.clone())
     }
+}
 
-    fn persist_connection_context(
-        &self,
-        _: &Session,
-        mark: &Option<Box<ConnectionMarker>>,
-    ) -> Option<Box<dyn Any + Send + Sync>> {
-        mark.clone().map(|mark| -> Box<dyn Any + Send + Sync> { mark })
+/// Reads the header of a request. Returns false if the connection ends instead: its client has left
+/// or sent no valid header, or connections must end.
+async fn read_header(http: &mut ServerSession, shutdown: &ShutdownWatch) -> bool {
+    let mut shutdown = shutdown.clone();
+    let read = tokio::select! {
+        // A request that has arrived is served.
+        biased;
+        read = http.read_request() => read,
+        _ = shutdown.wait_for(|ends| *ends) => return false,
+    };
+    let refused = match read {
+        Ok(true) if http.req_header().method == Method::CONNECT => StatusCode::METHOD_NOT_ALLOWED,
+        Ok(is_read) => return is_read,
+        Err(error) => {
+            tracing::debug!(%error, "failed to read request header");
+            if error.etype != ErrorType::InvalidHTTPHeader {
+                http.shutdown().await;
+                return false;
+            }
+            StatusCode::BAD_REQUEST
+        }
+    };
+    if let Err(error) = http.respond_error(refused.as_u16()).await {
+        tracing::debug!(%error, "client disconnected");
     }
-
-    fn suppress_error_log(&self, _: &Session, _: &Option<Box<ConnectionMarker>>, _: &pingora::Error) -> bool {
-        true
-    }
+    http.shutdown().await;
+    false
 }

@@ -69,7 +69,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for HttpVersionDetector
     }
 
     async fn cleanup(&self) {
-        // Both applications share their listeners and their proxy.
+        // Both applications share their listeners.
         self.http1.http_cleanup().await;
     }
 }
