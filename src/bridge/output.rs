@@ -542,12 +542,12 @@ impl AgentOutput {
     }
 
     /// Keeps the newest history, unless that would lose the agent's last message. It is parsed only
-    /// if there was one before.
+    /// if there was one before, or status messages.
     fn remember(&mut self, history: TaskHistory) {
         let says = |history: &TaskHistory| history.last_agent_message().is_some();
         if self.history.bytes() == 0 || says(&history) || !says(&self.history) {
             // The new history contains the messages that came as status messages before.
-            if says(&history) {
+            if !self.closing.is_empty() && says(&history) {
                 self.closing.clear();
             }
             self.history = history;
@@ -575,6 +575,11 @@ impl ClosingMessages {
             part.clone().append_to(&mut self.parts);
         }
         self.shrink();
+    }
+
+    /// Returns true if there is no message.
+    fn is_empty(&self) -> bool {
+        self.parts.is_empty()
     }
 
     /// Removes everything: a new turn began, or the output is elsewhere.
