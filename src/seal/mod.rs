@@ -18,6 +18,7 @@ mod handles;
 mod tickets;
 
 use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use aes_siv::KeyInit as _;
 use aes_siv::siv::Aes256Siv;
@@ -106,6 +107,9 @@ pub struct Sealer {
 struct SealKey {
     id: [u8; KEY_ID],
     key: [u8; 64],
+    /// The cipher of the key, for one thread at a time: its operations need `&mut`, and it cannot be
+    /// cloned.
+    cipher: Arc<Mutex<Aes256Siv>>,
 }
 
 impl Sealer {
@@ -159,7 +163,7 @@ impl Sealer {
         std::iter::once(&self.first)
             .chain(&self.older)
             .filter(|known| known.id == *id)
-            .find_map(|known| known.cipher().decrypt(headers, sealed).ok())
+            .find_map(|known| known.with_cipher(|cipher| cipher.decrypt(headers, sealed)).ok())
     }
 
     /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
@@ -199,11 +203,12 @@ impl SealKey {
         if secret.is_empty() {
             return Err(NoKey);
         }
-        let key = Sha512::new().chain_update(KEY_DOMAIN).chain_update(secret).finalize().into();
+        let key: [u8; 64] = Sha512::new().chain_update(KEY_DOMAIN).chain_update(secret).finalize().into();
         let digest: [u8; 32] =
             Sha256::new().chain_update(KEY_ID_DOMAIN).chain_update(secret).finalize().into();
         let id = digest.first_chunk::<KEY_ID>().copied().ok_or(NoKey)?;
-        Ok(Self { id, key })
+        let cipher = Arc::new(Mutex::new(Aes256Siv::new((&key).into())));
+        Ok(Self { id, key, cipher })
     }
 
     fn seal(&self, purpose: TokenPurpose, caller: &str, text: Vec<u8>) -> String {
@@ -212,7 +217,8 @@ impl SealKey {
 
     fn seal_raw(&self, purpose: TokenPurpose, caller: &str, mut text: Vec<u8>) -> Vec<u8> {
         let headers = [&[purpose.byte()], caller.as_bytes()];
-        let Ok(tag) = self.cipher().encrypt_in_place_detached(headers, &mut text) else {
+        let sealed = self.with_cipher(|cipher| cipher.encrypt_in_place_detached(headers, &mut text));
+        let Ok(tag) = sealed else {
             // Only for more than 126 headers. The text is still unencrypted here, so none of it may
             // leave.
             return Vec::new();
@@ -226,7 +232,7 @@ impl SealKey {
 
     fn open(&self, purpose: TokenPurpose, caller: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let headers = [&[purpose.byte()], caller.as_bytes()];
-        let plain = self.cipher().decrypt(headers, sealed).ok()?;
+        let plain = self.with_cipher(|cipher| cipher.decrypt(headers, sealed)).ok()?;
         let (form, rest) = plain.split_first()?;
         match *form {
             DETERMINISTIC => Some(rest.to_vec()),
@@ -235,10 +241,13 @@ impl SealKey {
         }
     }
 
-    /// Returns a cipher, made per use: its operations need `&mut`, it cannot be cloned, and a lock
-    /// on the hot path would cost more than the key schedule.
-    fn cipher(&self) -> Aes256Siv {
-        Aes256Siv::new((&self.key).into())
+    /// Passes the cipher to `apply`; a new one while another thread uses it. No thread waits, and
+    /// nearly none computes the key schedule.
+    fn with_cipher<R>(&self, apply: impl FnOnce(&mut Aes256Siv) -> R) -> R {
+        match self.cipher.try_lock() {
+            Ok(mut cipher) => apply(&mut cipher),
+            Err(_) => apply(&mut Aes256Siv::new((&self.key).into())),
+        }
     }
 }
 
