@@ -408,10 +408,7 @@ async fn uncancelled<T: Send + 'static>(work: impl Future<Output = T> + Send + '
 
 /// Returns a request of the session that carries no message.
 fn bare_request(method: HttpMethod, session: &LocalSession, is_answered: bool) -> LocalRequest {
-    let headers = HeaderMap::from_iter([
-        (ACCEPT, EVENTS),
-        (http::HeaderName::from_static(SESSION_ID), session.id.clone()),
-    ]);
+    let headers = HeaderMap::from_iter([(ACCEPT, EVENTS), (SESSION_ID, session.id.clone())]);
     let (body, era, peer) = (Bytes::new(), Era::Legacy, LocalPeer::Parent);
     LocalRequest { method, headers, body, era, id: None, is_answered, peer }
 }

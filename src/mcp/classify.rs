@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
+use http::header::{ACCEPT, HeaderMap, HeaderName, USER_AGENT};
 
 use super::lifecycle::ClientCapabilities;
 use super::params::{ClientParams, RequestMeta};
@@ -173,13 +173,13 @@ fn capped(text: &str) -> String {
 }
 
 /// `MCP-Protocol-Version`.
-pub(crate) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// `Mcp-Session-Id`.
-pub(crate) const SESSION_ID: &str = "mcp-session-id";
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// `Mcp-Method`.
-pub const METHOD: &str = "mcp-method";
+pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// `Mcp-Name`.
-pub const NAME: &str = "mcp-name";
+pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// The value of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -194,7 +194,7 @@ pub enum McpHeaderValue<'a> {
 }
 
 impl<'a> McpHeaderValue<'a> {
-    fn read(headers: &'a HeaderMap, name: &str) -> Self {
+    fn read(headers: &'a HeaderMap, name: &HeaderName) -> Self {
         let mut values = headers.get_all(name).iter();
         match (values.next(), values.next()) {
             (None, _) => Self::Absent,
@@ -236,11 +236,11 @@ impl<'a> McpHeaders<'a> {
     pub fn read(headers: &'a HeaderMap) -> Self {
         let (takes_json, takes_stream) = accepted(headers);
         Self {
-            version: McpHeaderValue::read(headers, PROTOCOL_VERSION),
-            session: McpHeaderValue::read(headers, SESSION_ID),
-            method: McpHeaderValue::read(headers, METHOD),
-            name: McpHeaderValue::read(headers, NAME),
-            user_agent: McpHeaderValue::read(headers, "user-agent"),
+            version: McpHeaderValue::read(headers, &PROTOCOL_VERSION),
+            session: McpHeaderValue::read(headers, &SESSION_ID),
+            method: McpHeaderValue::read(headers, &METHOD),
+            name: McpHeaderValue::read(headers, &NAME),
+            user_agent: McpHeaderValue::read(headers, &USER_AGENT),
             takes_stream,
             takes_json,
         }
@@ -251,9 +251,13 @@ impl<'a> McpHeaders<'a> {
 /// neither is read as allowing both: real clients send odd ones, and a rejection would not help
 /// them.
 fn accepted(headers: &HeaderMap) -> (bool, bool) {
+    // As nearly every client writes it.
+    if headers.get(ACCEPT).is_some_and(|value| value == "application/json, text/event-stream") {
+        return (true, true);
+    }
     let mut json = false;
     let mut stream = false;
-    let ranges = headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     for range in ranges.flat_map(|text| text.split(',')) {
         let name = range.split(';').next().unwrap_or_default().trim();
         let is_one_of = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));

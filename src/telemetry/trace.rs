@@ -80,15 +80,15 @@ impl TraceContext {
 
     /// Reads the headers of a request. Several parents are none.
     pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Self> {
-        let mut parents = headers.get_all(TRACEPARENT).iter();
+        let mut parents = headers.get_all(&PARENT_NAME).iter();
         let (Some(parent), None) = (parents.next(), parents.next()) else { return None };
-        let mut states = headers.get_all(TRACESTATE).iter().map(HeaderValue::to_str);
+        let mut states = headers.get_all(&STATE_NAME).iter().map(HeaderValue::to_str);
         let state: Cow<'_, str> = match (states.next(), states.next()) {
             (Some(Ok(only)), None) => only.into(),
             (None, _) => "".into(),
             // Several headers are one list (W3C Trace Context §3.3.1).
             (Some(_), _) => {
-                let all = headers.get_all(TRACESTATE).iter().map(|state| state.to_str().unwrap_or_default());
+                let all = headers.get_all(&STATE_NAME).iter().map(|state| state.to_str().unwrap_or_default());
                 all.collect::<Vec<_>>().join(",").into()
             }
         };
