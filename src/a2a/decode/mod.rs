@@ -12,11 +12,13 @@ mod part;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed as _, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::dialect::Dialect;
 use super::error::{AgentError, ErrorKind};
-use super::lenient::{LenientInteger, LenientList, LenientObject, LenientString, MAX_DEPTH, depth_within};
+use super::lenient::{
+    LenientInteger, LenientList, LenientObject, LenientString, MAX_DEPTH, absent, depth_within,
+};
 use super::model::{StreamResponse, Task};
 use super::push::PushIn;
 
@@ -87,9 +89,13 @@ pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
 ///
 /// [`AgentError`] if it contains an error or is not such an object.
 pub(crate) fn result(json: &[u8], dialect: Dialect) -> Result<Option<DecodedBody>, AgentError> {
-    let LenientObject(answer) =
-        serde_json::from_str::<LenientObject<RpcResponse>>(well_formed_result(json)?).map_err(not_json)?;
-    let answer = answer.ok_or_else(|| AgentError::invalid_response("not a JSON object"))?;
+    let mut answer = RpcResponse::default();
+    let mut reader = serde_json::Deserializer::from_str(well_formed_result(json)?);
+    let found = ResponseVisitor(&mut answer).deserialize(&mut reader).map_err(not_json)?;
+    reader.end().map_err(not_json)?;
+    if !found {
+        return Err(AgentError::invalid_response("not a JSON object"));
+    }
     match answer.error {
         None if !answer.named && !answer.found => Err(AgentError::invalid_response("not a JSON-RPC answer")),
         None => Ok(answer.found.then_some(answer.result)),
@@ -142,8 +148,7 @@ fn not_json(error: serde_json::Error) -> AgentError {
     AgentError::invalid_response(&format!("not JSON: {error}"))
 }
 
-/// A JSON-RPC response object. Its members are stored in place as they are read: nothing is moved
-/// twice.
+/// A JSON-RPC response object. Its members are stored in place as they are read: nothing is moved.
 #[derive(Default)]
 struct RpcResponse {
     /// True if it has a `jsonrpc` member.
@@ -154,32 +159,32 @@ struct RpcResponse {
     error: Option<LenientObject<ErrorIn>>,
 }
 
-impl<'de> Deserialize<'de> for RpcResponse {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = RpcResponse;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON-RPC answer")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<RpcResponse, A::Error> {
-                let mut answer = RpcResponse::default();
-                while let Some(name) = object.next_key::<ResponseMember>()? {
-                    match name {
-                        ResponseMember::Jsonrpc => {
-                            answer.named = object.next_value::<IgnoredAny>().map(|_| true)?
-                        }
-                        ResponseMember::Result => {
-                            answer.found = object.next_value_seed(answer.result.fill())?
-                        }
-                        ResponseMember::Error => answer.error = object.next_value()?,
-                        ResponseMember::Other => object.next_value::<IgnoredAny>().map(drop)?,
-                    }
-                }
-                Ok(answer)
+/// A reader of JSON into a response; it yields true if the JSON was an object.
+struct ResponseVisitor<'a>(&'a mut RpcResponse);
+
+impl<'de> DeserializeSeed<'de> for ResponseVisitor<'_> {
+    type Value = bool;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ResponseVisitor<'_> {
+    type Value = bool;
+
+    absent!(bool, text, number, list);
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<bool, A::Error> {
+        let Self(answer) = self;
+        while let Some(name) = object.next_key::<ResponseMember>()? {
+            match name {
+                ResponseMember::Jsonrpc => answer.named = object.next_value::<IgnoredAny>().map(|_| true)?,
+                ResponseMember::Result => answer.found = object.next_value_seed(answer.result.fill())?,
+                ResponseMember::Error => answer.error = object.next_value()?,
+                ResponseMember::Other => object.next_value::<IgnoredAny>().map(drop)?,
             }
         }
-        deserializer.deserialize_map(Reader)
+        Ok(true)
     }
 }
 
