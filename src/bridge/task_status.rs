@@ -154,6 +154,10 @@ impl ProgressNotifier {
 }
 
 fn capped(text: &str) -> &str {
+    // Nearly every text: its characters need not be counted.
+    if text.len() <= MAX_MESSAGE_CHARS {
+        return text;
+    }
     match text.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => text.get(..end).unwrap_or(text),
         None => text,
