@@ -169,7 +169,7 @@ struct UnreadableClaims {
     groups: bool,
 }
 
-const ANONYMOUS: &str = "anonymous";
+pub(crate) const ANONYMOUS: &str = "anonymous";
 const LOCAL: &str = "local";
 /// Separates the names of a client that authenticated with several.
 const AND: &str = " & ";

@@ -5,16 +5,21 @@
 //! client stops waiting. Everything belongs to one owner of a quota: queue, settings, measurements
 //! and results. Kept in memory, and bounded: batches end with the process.
 //!
-//! `start` has the tools and runs one call; `report` has settings, measurements and the resources `batchtools://…`.
+//! A batch runs at one replica. Others know it by rows, if they share state.
+//!
+//! `start` has the tools and runs one call; `report` has settings, measurements and the resources
+//! `batchtools://…`; `sharing` has the rows for other replicas.
 
 mod report;
+mod sharing;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
@@ -25,6 +30,7 @@ use crate::resources::owner_of;
 use crate::sync::lock;
 use crate::tasks::Timestamp;
 use report::{BatchMeasurement, BatchMetrics, BatchSettings, CpuMeter, whole};
+use sharing::{BatchSharing, ForeignBatch, OwnerRows};
 use start::{BatchClient, CallRun};
 
 pub(crate) use report::BatchResources;
@@ -81,7 +87,8 @@ pub(crate) enum BatchRefusal {
 }
 
 /// Status of one call of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum CallStatus {
     /// The call waits.
     Queued,
@@ -183,7 +190,11 @@ struct OwnerBatches {
 
 struct OwnerState {
     settings: BatchSettings,
+    /// The rows of this owner for other replicas; `None` if they are not shared.
+    rows: Option<OwnerRows>,
     batches: BTreeMap<u64, Batch>,
+    /// Batches of other replicas, by their ids.
+    foreign: BTreeMap<Box<str>, ForeignBatch>,
     waiting: BTreeSet<WaitingCall>,
     running: usize,
     metrics: BatchMetrics,
@@ -195,6 +206,17 @@ struct OwnerState {
     changed_ms: u64,
     /// Number of changes of the settings.
     settings_version: u64,
+    /// Time of the last change of the settings at any replica, in milliseconds since 1970; 0: never.
+    settings_ms: u64,
+    /// Time at which the settings were last passed on.
+    settings_shared: Instant,
+}
+
+/// The bounds of bytes, and the bytes that all batches hold.
+#[derive(Clone, Copy)]
+struct ByteBounds<'a> {
+    limits: &'a BatchLimits,
+    used: &'a AtomicUsize,
 }
 
 /// An accepted batch.
@@ -218,16 +240,8 @@ struct AllBatches {
     cpu: CpuMeter,
     /// The service of the present configuration, which runs the calls that wait.
     current: Mutex<Weak<BatchService>>,
-}
-
-/// Returns the id of a batch as clients see it.
-fn batch_id(number: u64) -> String {
-    format!("batch_{number:03}")
-}
-
-/// Returns the number of a batch id.
-fn batch_number(id: &str) -> Option<u64> {
-    id.strip_prefix("batch_")?.parse().ok().filter(|number| batch_id(*number) == id)
+    /// True while the state of foreign batches is read.
+    is_refreshing: AtomicBool,
 }
 
 impl BatchService {
@@ -235,7 +249,8 @@ impl BatchService {
     pub(crate) fn new(engine: Arc<CallEngine>, limits: BatchLimits, before: Option<&Self>) -> Self {
         let none = || {
             let (owners, bytes, cpu) = (Mutex::default(), AtomicUsize::new(0), CpuMeter::new());
-            Arc::new(AllBatches { owners, bytes, cpu, current: Mutex::default() })
+            let (current, is_refreshing) = Default::default();
+            Arc::new(AllBatches { owners, bytes, cpu, current, is_refreshing })
         };
         Self { engine, limits, all: before.map_or_else(none, |before| before.all.clone()) }
     }
@@ -266,7 +281,8 @@ impl BatchService {
         if owners.len() >= MAX_OWNERS {
             return Err(BatchRefusal::TooManyOwners(MAX_OWNERS));
         }
-        let state = OwnerState::new(self.bounds());
+        let mut state = OwnerState::new(self.bounds());
+        state.rows = self.rows_of(owner);
         let new = Arc::new(OwnerBatches { state: Mutex::new(state), changes: watch::Sender::new(0) });
         owners.insert(owner.clone(), new.clone());
         Ok(new)
@@ -300,8 +316,12 @@ impl BatchService {
             }
         };
         owner.notify();
-        self.dispatch(&owner);
-        Ok(BatchTicket { owner, number })
+        let ticket = BatchTicket { owner, number };
+        if let Some(sharing) = BatchSharing::new(&ticket, &self.limits) {
+            tokio::spawn(sharing.run());
+        }
+        self.dispatch(&ticket.owner);
+        Ok(ticket)
     }
 
     /// Checks the settings and the bounds of an owner for another batch; finished batches are evicted
@@ -315,7 +335,7 @@ impl BatchService {
             return Err(BatchRefusal::QueueFull { calls: waiting, limit: most });
         }
         while state.batches.len() >= self.limits.caller_batches {
-            if !self.evict_oldest(state, None) {
+            if !self.evict_own(state, None) {
                 return Err(BatchRefusal::TooManyBatches(state.batches.len()));
             }
         }
@@ -329,17 +349,12 @@ impl BatchService {
                 return Err(BatchRefusal::CallerBytes(self.limits.caller_bytes));
             }
         }
-        loop {
-            let most = self.limits.max_bytes;
-            let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= most);
-            if self.all.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
-                state.bytes += bytes;
-                return Ok(());
-            }
+        while !state.take_bytes(bytes, self.byte_bounds()) {
             if !self.evict_oldest(state, keep) {
-                return Err(BatchRefusal::Bytes(most));
+                return Err(BatchRefusal::Bytes(self.limits.max_bytes));
             }
         }
+        Ok(())
     }
 
     /// Removes the oldest finished batch of another owner that holds more than `bytes`: of the one
@@ -361,19 +376,27 @@ impl BatchService {
         })
     }
 
-    fn release(&self, state: &mut OwnerState, bytes: usize) {
-        state.bytes -= bytes;
-        self.all.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    fn byte_bounds(&self) -> ByteBounds<'_> {
+        ByteBounds { limits: &self.limits, used: &self.all.bytes }
     }
 
-    /// Removes the oldest finished batch other than `keep`; returns false if there is none.
+    /// Removes the oldest finished batch other than `keep`, those of other replicas first; returns
+    /// false if there is none.
     fn evict_oldest(&self, state: &mut OwnerState, keep: Option<u64>) -> bool {
+        state.evict_foreign(self.byte_bounds()) || self.evict_own(state, keep)
+    }
+
+    fn evict_own(&self, state: &mut OwnerState, keep: Option<u64>) -> bool {
         let finished = |entry: &(&u64, &Batch)| entry.1.ended.is_some() && Some(*entry.0) != keep;
         let Some(number) = state.batches.iter().find(finished).map(|(number, _)| *number) else {
             return false;
         };
+        let id = state.id(number);
         if let Some(batch) = state.batches.remove(&number) {
-            self.release(state, batch.bytes);
+            state.release(batch.bytes, self.byte_bounds());
+            if let Some(rows) = &state.rows {
+                rows.remove(&id, &batch);
+            }
         }
         true
     }
@@ -448,25 +471,29 @@ impl BatchService {
     }
 
     /// Removes finished batches that are older than the operator keeps them, and idle owners.
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn sweep(self: &Arc<Self>) {
         let owners: Vec<Arc<OwnerBatches>> = lock(&self.all.owners).values().cloned().collect();
-        for owner in owners {
+        let now = Timestamp::now();
+        for owner in &owners {
             let mut state = lock(&owner.state);
+            state.expire_foreign(self.byte_bounds(), now);
             let is_over =
                 |batch: &Batch| batch.ended.is_some_and(|ended| ended.instant.elapsed() > self.limits.keep);
             let over: Vec<u64> =
                 state.batches.iter().filter(|(_, batch)| is_over(batch)).map(|(number, _)| *number).collect();
             for number in over {
                 if let Some(batch) = state.batches.remove(&number) {
-                    self.release(&mut state, batch.bytes);
+                    state.release(batch.bytes, self.byte_bounds());
                 }
             }
         }
         lock(&self.all.owners).retain(|_, owner| {
             let is_used = Arc::strong_count(owner) > 1 || owner.changes.receiver_count() > 0;
             let state = lock(&owner.state);
-            is_used || !state.batches.is_empty() || state.used.elapsed() < IDLE_OWNER_TIMEOUT
+            let has_batches = !state.batches.is_empty() || !state.foreign.is_empty();
+            is_used || has_batches || state.used.elapsed() < IDLE_OWNER_TIMEOUT
         });
+        self.refresh_stale(owners);
     }
 }
 
@@ -512,7 +539,9 @@ impl OwnerState {
         let now = Timestamp::now();
         Self {
             settings,
+            rows: None,
             batches: BTreeMap::new(),
+            foreign: BTreeMap::new(),
             waiting: BTreeSet::new(),
             running: 0,
             metrics: BatchMetrics::default(),
@@ -521,7 +550,22 @@ impl OwnerState {
             used: now.instant,
             changed_ms: now.unix_ms,
             settings_version: 0,
+            settings_ms: 0,
+            settings_shared: now.instant,
         }
+    }
+
+    /// Counts bytes, unless all batches would hold too many.
+    fn take_bytes(&mut self, bytes: usize, bounds: ByteBounds<'_>) -> bool {
+        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= bounds.limits.max_bytes);
+        let is_taken = bounds.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
+        self.bytes += if is_taken { bytes } else { 0 };
+        is_taken
+    }
+
+    fn release(&mut self, bytes: usize, bounds: ByteBounds<'_>) {
+        self.bytes -= bytes;
+        bounds.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Inserts a batch for which `bytes` are reserved, and returns its number.
@@ -556,6 +600,10 @@ impl OwnerState {
         };
         self.batches.insert(number, batch);
         self.used = Instant::now();
+        if self.settings_shared.elapsed() > IDLE_OWNER_TIMEOUT / 2 {
+            // The row expires, and the caller still uses these settings.
+            self.share_settings();
+        }
         number
     }
 
@@ -645,6 +693,12 @@ impl Batch {
 
     fn count(&self, status: CallStatus) -> usize {
         self.calls.iter().filter(|call| call.status == status).count()
+    }
+
+    /// Returns a number that rises with the progress of the batch.
+    fn version(&self) -> u64 {
+        let states = self.ended_calls * 4 + self.running.min(1) + usize::from(self.ended.is_some()) * 2;
+        states as u64
     }
 
     /// Returns the durations of the calls together.

@@ -12,7 +12,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use serde_json::{Value, json};
 
-use super::{BatchService, OwnerBatches, OwnerState, batch_id};
+use super::{BatchService, CallStatus, OwnerBatches, OwnerState};
 use crate::access::Authorizer;
 use crate::bridge::provider_tools::{BatchConfigureCall, BatchStrategy, ProviderTool};
 use crate::calls::ClientContext;
@@ -109,6 +109,12 @@ impl BatchSettings {
             "optimizationStrategies": self.strategies,
         })
     }
+}
+
+/// Returns the time in milliseconds that `left` calls will need.
+pub(super) fn estimate(latency: Duration, left: usize, concurrency: usize) -> u64 {
+    let left = u32::try_from(left).unwrap_or(u32::MAX);
+    milliseconds(latency * left.div_ceil(u32::try_from(concurrency).unwrap_or(1).max(1)))
 }
 
 /// Measurements of the finished batches of one caller.
@@ -304,7 +310,7 @@ fn count(number: usize) -> f64 {
 const PERFORMANCE: &str = "batchtools://metrics/performance";
 const QUEUE: &str = "batchtools://queue/status";
 const SETTINGS: &str = "batchtools://config/settings";
-const BATCHES: &str = "batchtools://batches/";
+pub(super) const BATCHES: &str = "batchtools://batches/";
 
 /// Provider of the resources of batches.
 pub(crate) struct BatchResources {
@@ -349,9 +355,8 @@ impl ResourceProvider for BatchResources {
             ),
         ];
         if let Some(owner) = self.service.find(&owner_of(client)) {
-            let numbers: Vec<u64> = lock(&owner.state).batches.keys().copied().collect();
-            let batches = numbers.into_iter().map(batch_id);
-            rows.extend(batches.map(|id| row(format!("{BATCHES}{id}"), &id, "A batch of yours")));
+            let batches = lock(&owner.state).ids();
+            rows.extend(batches.into_iter().map(|id| row(format!("{BATCHES}{id}"), &id, "A batch of yours")));
         }
         rows.retain(|row| {
             request.after.is_none_or(|after| row.uri.as_str() > after)
@@ -372,9 +377,16 @@ impl ResourceProvider for BatchResources {
                     permit.set(ticket.bytes().saturating_mul(2)).map_err(Fault::from)?;
                     ticket.report()
                 }
-                None => None,
+                None => self.service.foreign_report(client, id).await?,
             },
-            None => self.overview(client, uri).map(|value| value.to_string()),
+            None => {
+                if uri == QUEUE
+                    && let Some(owner) = self.service.find(&owner_of(client))
+                {
+                    self.service.refresh(&owner, None).await;
+                }
+                self.overview(client, uri).map(|value| value.to_string())
+            }
         };
         Ok(json.map(|json| ProvidedContent::json(uri, json, self.facts(client, uri))))
     }
@@ -385,7 +397,7 @@ impl ResourceProvider for BatchResources {
         uri: &str,
     ) -> Result<Option<ChangeSource<'a>>, Fault> {
         let is_known = match uri.strip_prefix(BATCHES) {
-            Some(id) => self.service.ticket(client, id).is_some(),
+            Some(id) => self.service.has_batch(client, id),
             None => [PERFORMANCE, QUEUE, SETTINGS].contains(&uri),
         };
         if !is_known {
@@ -441,10 +453,11 @@ impl BatchResources {
 fn mark_of(owner: &OwnerBatches, uri: &str) -> u64 {
     let state = lock(&owner.state);
     let of_batch = || {
-        let number = super::batch_number(uri.strip_prefix(BATCHES)?)?;
-        let batch = state.batches.get(&number)?;
-        let states = batch.ended_calls * 4 + batch.running.min(1) + usize::from(batch.ended.is_some()) * 2;
-        Some(states as u64)
+        let id = uri.strip_prefix(BATCHES)?;
+        if let Some(foreign) = state.foreign.get(id) {
+            return Some(foreign.mark());
+        }
+        Some(state.batches.get(&state.number(id)?)?.version())
     };
     match uri {
         PERFORMANCE => state.metrics.batches(),
@@ -455,18 +468,23 @@ fn mark_of(owner: &OwnerBatches, uri: &str) -> u64 {
 }
 
 impl OwnerState {
+    /// Returns the ids of all batches.
+    fn ids(&self) -> Vec<String> {
+        let foreign = self.foreign.keys().map(|id| String::from(&**id));
+        self.batches.keys().map(|number| self.id(*number)).chain(foreign).collect()
+    }
+
     /// Returns the resource of the queue.
-    fn queue_json(&mut self) -> Value {
+    pub(super) fn queue_json(&mut self) -> Value {
         let latency = self.metrics.average_latency();
         let unfinished = self.batches.iter().filter(|(_, batch)| batch.ended.is_none());
         let operations = unfinished.map(|(number, batch)| {
-            let left = u32::try_from(batch.calls.len() - batch.ended_calls).unwrap_or(u32::MAX);
-            let rounds = left.div_ceil(u32::try_from(batch.concurrency).unwrap_or(1).max(1));
+            let left = batch.calls.len() - batch.ended_calls;
             json!({
-                "id": batch_id(*number),
+                "id": self.id(*number),
                 "type": batch.strategy,
                 "priority": batch.priority(),
-                "estimatedDuration": latency.map(|latency| milliseconds(latency * rounds)),
+                "estimatedDuration": latency.map(|latency| estimate(latency, left, batch.concurrency)),
                 "startTime": batch.started.map(|started| iso8601(started.unix_ms)),
                 "acceptedTime": iso8601(batch.accepted_ms),
                 "calls": batch.calls.len(),
@@ -474,9 +492,12 @@ impl OwnerState {
                 "running": batch.running,
             })
         });
+        let foreign = || self.foreign.iter().filter(|(_, batch)| batch.is_running());
+        let waiting: usize = foreign().map(|(_, batch)| batch.snapshot.count(CallStatus::Queued)).sum();
+        let operations = operations.chain(foreign().map(|(id, batch)| batch.queue_json(id, latency)));
         let operations: Vec<Value> = operations.collect();
         json!({
-            "queueSize": self.waiting.len(),
+            "queueSize": self.waiting.len() + waiting,
             "activeBatches": operations.len(),
             "maxConcurrency": self.settings.max_concurrency,
             "operations": operations,

@@ -20,11 +20,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::report::{milliseconds, rounded};
-use super::{
-    Batch, BatchService, BatchTicket, CallOutcome, CallStatus, OwnerBatches, QueuedCall, batch_id,
-    batch_number, whole,
-};
+use super::report::{BATCHES, milliseconds, rounded};
+use super::sharing::RowKind;
+use super::{Batch, BatchService, BatchTicket, CallOutcome, CallStatus, OwnerBatches, QueuedCall, whole};
 use crate::agents::ForwardedContext;
 use crate::auth::Caller;
 use crate::bridge::output::ProgressUpdate;
@@ -45,7 +43,9 @@ use crate::mcp::tools::{CallToolResult, ContentBlock};
 use crate::mcp::{ClientParams, ClientSoftware, Era};
 use crate::quota::QuotaOwner;
 use crate::resources::owner_of;
+use crate::shared_state::SharedRow;
 use crate::sync::lock;
+use crate::tasks::Timestamp;
 use crate::telemetry::label::{Method, Outcome};
 use crate::telemetry::trace::RequestScope;
 
@@ -70,12 +70,15 @@ impl BatchService {
                 Ok((ticket, false)) => ticket.report().ok_or_else(evicted),
                 Err(problem) => Err(problem),
             },
-            ProviderTool::BatchCancel => read_batch_cancel(params.arguments).and_then(|id| {
-                let ticket = self.ticket(client, &id).ok_or_else(|| format!("there is no batch {id:?}"))?;
-                Ok(json!({ "batchId": id, "canceled": self.cancel(&ticket) }).to_string())
-            }),
+            ProviderTool::BatchCancel => match read_batch_cancel(params.arguments) {
+                Ok(id) => {
+                    let canceled = self.cancel_by_id(client, &id).await;
+                    canceled.map(|canceled| json!({ "batchId": id, "canceled": canceled }).to_string())
+                }
+                Err(problem) => Err(problem),
+            },
             ProviderTool::BatchConfigure => {
-                self.configure(client, params.arguments).map(|set| set.to_string())
+                self.configure(client, params.arguments).await.map(|set| set.to_string())
             }
             ProviderTool::MemoryDelete | ProviderTool::MemoryStore => Err("is no tool for batches".into()),
         };
@@ -102,14 +105,28 @@ impl BatchService {
         Ok((ticket, waits))
     }
 
-    fn configure(&self, client: &ClientContext<'_>, arguments: Option<&RawValue>) -> Result<Value, String> {
+    async fn configure(
+        &self,
+        client: &ClientContext<'_>,
+        arguments: Option<&RawValue>,
+    ) -> Result<Value, String> {
         let change = read_batch_configure(arguments)?;
         let owner = self.owner(&owner_of(client)).map_err(|refusal| refusal.to_string())?;
+        // A change at another replica of a moment ago.
+        let rows = lock(&owner.state).rows.clone();
+        if let Some(rows) = &rows
+            && let SharedRow::Present(row) = rows.read(RowKind::Settings, "").await
+        {
+            lock(&owner.state).learn_settings(&row, &self.bounds());
+        }
         let settings = {
-            let mut state = lock(&owner.state);
+            let (mut state, now) = (lock(&owner.state), Timestamp::now());
             state.settings = state.settings.changed(change, &self.bounds())?;
             state.settings_version += 1;
-            state.used = std::time::Instant::now();
+            // Later than the change before, also if the clock of its replica is ahead.
+            state.settings_ms = now.unix_ms.max(state.settings_ms + 1);
+            state.used = now.instant;
+            state.share_settings();
             state.settings.json()
         };
         owner.notify();
@@ -119,9 +136,8 @@ impl BatchService {
     /// Returns the batch of this id, if the client has it.
     pub(super) fn ticket(&self, client: &ClientContext<'_>, id: &str) -> Option<BatchTicket> {
         let owner = self.find(&owner_of(client))?;
-        let number = batch_number(id)?;
-        let is_known = lock(&owner.state).batches.contains_key(&number);
-        is_known.then_some(BatchTicket { owner, number })
+        let number = lock(&owner.state).number(id)?;
+        Some(BatchTicket { owner, number })
     }
 
     /// Waits for the end of a batch with its client.
@@ -244,41 +260,41 @@ impl CallEvents for BatchWatch<'_> {
 /// The resource of a batch.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct BatchReport<'a> {
-    resource: String,
-    batch_id: String,
-    status: &'static str,
-    r#type: BatchStrategy,
-    priority: BatchPriority,
-    max_concurrency: usize,
-    peak_concurrency: usize,
-    total: usize,
-    completed: usize,
-    failed: usize,
-    cancelled: usize,
-    pending: usize,
-    duration_ms: Option<u64>,
-    serial_duration_ms: u64,
-    speedup: Option<f64>,
-    success_rate: Option<f64>,
-    results: Vec<CallReport<'a>>,
+pub(super) struct BatchReport<'a> {
+    pub(super) resource: String,
+    pub(super) batch_id: String,
+    pub(super) status: &'static str,
+    pub(super) r#type: BatchStrategy,
+    pub(super) priority: BatchPriority,
+    pub(super) max_concurrency: usize,
+    pub(super) peak_concurrency: usize,
+    pub(super) total: usize,
+    pub(super) completed: usize,
+    pub(super) failed: usize,
+    pub(super) cancelled: usize,
+    pub(super) pending: usize,
+    pub(super) duration_ms: Option<u64>,
+    pub(super) serial_duration_ms: u64,
+    pub(super) speedup: Option<f64>,
+    pub(super) success_rate: Option<f64>,
+    pub(super) results: Vec<CallReport<'a>>,
 }
 
 /// One call in the resource of a batch.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CallReport<'a> {
-    index: usize,
-    tool: &'a str,
-    priority: BatchPriority,
-    status: &'static str,
+pub(super) struct CallReport<'a> {
+    pub(super) index: usize,
+    pub(super) tool: &'a str,
+    pub(super) priority: BatchPriority,
+    pub(super) status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<u64>,
+    pub(super) duration_ms: Option<u64>,
     /// The result of the tool as it came.
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a RawValue>,
+    pub(super) result: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
+    pub(super) error: Option<&'a str>,
 }
 
 impl BatchTicket {
@@ -291,7 +307,7 @@ impl BatchTicket {
     pub(super) fn report(&self) -> Option<String> {
         let state = lock(&self.owner.state);
         let batch = state.batches.get(&self.number)?;
-        serde_json::to_string(&batch.report(batch_id(self.number))).ok()
+        serde_json::to_string(&batch.report(state.id(self.number))).ok()
     }
 }
 
@@ -307,11 +323,8 @@ impl Batch {
             Some(_) if self.is_cancelled() => "cancelled",
             Some(_) => "completed",
         };
-        let measured = self.measurement();
-        let success_rate = (self.ended.is_some() && measured.started > 0)
-            .then(|| rounded(whole(measured.succeeded) / whole(measured.started)));
         BatchReport {
-            resource: format!("batchtools://batches/{id}"),
+            resource: format!("{BATCHES}{id}"),
             batch_id: id,
             status,
             r#type: self.strategy,
@@ -326,9 +339,16 @@ impl Batch {
             duration_ms: self.took().map(milliseconds),
             serial_duration_ms: milliseconds(self.serial()),
             speedup: self.speedup().map(rounded),
-            success_rate,
+            success_rate: self.success_rate(),
             results: self.calls.iter().enumerate().map(|(index, call)| call.report(index)).collect(),
         }
+    }
+
+    /// Returns the part of the started calls that the agent completed, once the batch has ended.
+    pub(super) fn success_rate(&self) -> Option<f64> {
+        let measured = self.measurement();
+        (self.ended.is_some() && measured.started > 0)
+            .then(|| rounded(whole(measured.succeeded) / whole(measured.started)))
     }
 }
 

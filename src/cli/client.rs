@@ -23,9 +23,8 @@ use rustls::ClientConfig;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::demo::free;
 use super::questions::UserConsole;
-use super::{CONFIG_VARIABLE, ConfigArgument, KEY_BYTES, start_log};
+use super::{CONFIG_VARIABLE, ConfigArgument, KEY_BYTES, free, start_log};
 use crate::auth::TlsIdentity;
 use crate::config::{
     self, Agent, AgentTls, ApiKeyOwner, ApiKeys, Auth, Listener, Mechanism, Pem, ReloadableSecret, Require,

@@ -113,6 +113,7 @@ impl LastingParts {
             directory: ArcSwap::new(base.directory.clone()),
             sessions: Arc::new(sessions),
             memory: memory_bank(settings, &journal),
+            batches: Mutex::default(),
             journal,
             predecessor,
             drain: Arc::new(DrainState::new(settings.shutdown)),

@@ -146,6 +146,7 @@ impl Gateway {
         let lasting = LastingParts::new(settings, metrics, http_client, &base, shared)?;
         let dispatcher = Dispatcher::of_generation(settings, &lasting, &base, None)?;
         lasting.renew(settings, &base);
+        lasting.succession.set_batches(dispatcher.mcp_server.batches.as_ref());
         if let Some(store) = store {
             lasting.succession.adopt_store(store);
         }

@@ -485,6 +485,7 @@ impl GatewayState {
         if let Some(batches) = &dispatcher.mcp_server.batches {
             batches.take_over();
         }
+        self.lasting.succession.set_batches(dispatcher.mcp_server.batches.as_ref());
         change.removed.iter().for_each(|agent| base.directory.upkeep().retire(agent));
         loops.start_services(&dispatcher);
         dispatcher.discovery.catalogue.notify_changed();

@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 
 use super::Gateway;
 use crate::agents::Directory;
+use crate::batch::BatchService;
 use crate::config::Settings;
 use crate::follow::TaskFollower;
 use crate::http_edge::DrainState;
@@ -61,6 +62,8 @@ pub(super) struct Succession {
     pub(super) directory: ArcSwap<Directory>,
     pub(super) sessions: Arc<SessionStore>,
     pub(super) memory: Option<Arc<MemoryBank>>,
+    /// The batches of the present configuration.
+    pub(super) batches: Mutex<Weak<BatchService>>,
     pub(super) predecessor: Arc<Predecessor>,
     pub(super) drain: Arc<DrainState>,
     pub(super) settings: SuccessionSettings,
@@ -85,7 +88,19 @@ impl Succession {
             if let Some(memory) = succession.memory.clone() {
                 drop(tokio::spawn(async move { memory.catch_up().await }));
             }
+            if let Some(batches) = succession.batches() {
+                batches.share_all();
+            }
         }));
+    }
+
+    fn batches(&self) -> Option<Arc<BatchService>> {
+        lock(&self.batches).upgrade()
+    }
+
+    /// Sets the batches of the present configuration.
+    pub(super) fn set_batches(&self, batches: Option<&Arc<BatchService>>) {
+        *lock(&self.batches) = batches.map(Arc::downgrade).unwrap_or_default();
     }
 
     /// Applies a row of another replica. Returns the row of a task as it is here then.
@@ -100,6 +115,11 @@ impl Succession {
             (StoreTable::Memory, value) => {
                 if self.memory.as_ref().is_some_and(|memory| !memory.learn_shared(key, value, now.unix_ms)) {
                     debug!("failed to learn memory of another replica: no room, or not readable");
+                }
+            }
+            (StoreTable::Batches, value) => {
+                if self.batches().is_some_and(|batches| !batches.learn_shared(key, value, now)) {
+                    debug!("failed to learn batch of another replica: no room, or not readable");
                 }
             }
             (StoreTable::Tasks | StoreTable::Turns, _) => {}
@@ -261,8 +281,8 @@ impl Succession {
                 }
             }
             // A removed row: of a task that got an id, or one that this process removes in its own
-            // time.
-            (StoreTable::Tasks | StoreTable::Turns, _) => {}
+            // time. Batches come from the engine of shared state, if at all.
+            (StoreTable::Tasks | StoreTable::Turns | StoreTable::Batches, _) => {}
         }
     }
 

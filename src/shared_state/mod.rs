@@ -1,5 +1,5 @@
 //! State that several replicas share through an engine (Valkey or Redis): tasks, claims, sessions,
-//! values of the memory bank, rates, and the leases of followers.
+//! values of the memory bank, batches, rates, and the leases of followers.
 //!
 //! Without `state` in the configuration there is none, and nothing here runs. Each replica keeps
 //! working on its own maps; rows go to the engine behind the work, and are read from it when they are
@@ -14,7 +14,7 @@ mod lease;
 mod redis_engine;
 mod rows;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -36,6 +36,7 @@ use redis_engine::RedisEngine;
 use rows::RowQueue;
 
 pub(crate) use lease::{LeaseGrant, TaskLease, TaskNews};
+pub(crate) use rows::SharedRow;
 
 /// Wake-ups that wait to be handled; beyond, everything is looked at.
 const MOST_WAKES: usize = 4096;
@@ -50,7 +51,7 @@ const SENDING_TTL: Duration = Duration::from_secs(120);
 /// Time for which a cancellation that another replica has begun is not begun again.
 const CANCEL_TTL: Duration = Duration::from_secs(10);
 /// Bytes of the name of a replica.
-const REPLICA_BYTES: usize = 16;
+pub(crate) const REPLICA_BYTES: usize = 16;
 
 /// Result of claiming an answer among all replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -304,18 +305,24 @@ impl SharedState {
         let Some((digest, state, replica)) = self.open_claim(key, &present) else {
             return SharedClaim::Unknown;
         };
-        let is_alive = async || {
-            let beat = self.engine.get(&replica_key(&replica)).await;
-            !matches!(beat, Ok(None))
-        };
         let progress = match state {
             // This replica knows of no such answer any more: it failed, or another process had the name.
             SENDING if replica == self.replica => ClaimProgress::Abandoned(present),
-            SENDING if is_alive().await => ClaimProgress::Sending,
+            SENDING if self.is_alive(&replica).await => ClaimProgress::Sending,
             SENDING => ClaimProgress::Abandoned(present),
             _ => ClaimProgress::Sent,
         };
         SharedClaim::Taken { digest, progress }
+    }
+
+    /// Returns the random name of this replica.
+    pub(crate) fn replica(&self) -> &[u8; REPLICA_BYTES] {
+        &self.replica
+    }
+
+    /// Returns false if a replica gives no sign of life; true if the engine does not answer.
+    pub(crate) async fn is_alive(&self, replica: &[u8; REPLICA_BYTES]) -> bool {
+        !matches!(self.engine.get(&replica_key(replica)).await, Ok(None))
     }
 
     /// Takes over the claim of a replica that has ended. Returns true if this replica must send the

@@ -2,7 +2,8 @@
 //! holds in memory. They are written behind the work, each key in order; reads go to the engine.
 //!
 //! A task's row is set only if no later one is there; its position is that of the last event which is
-//! part of it. A row of a table is announced in a log that all replicas read.
+//! part of it. A row of a table is announced in a log that all replicas read, or it is not, and they
+//! read it by its key.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -40,7 +41,29 @@ enum RowChange {
     Task(SharedTaskRow),
     /// The agent has named the task: its row is under this key now.
     Renamed(Vec<u8>),
-    Table(StoreTable, Option<Vec<u8>>, Duration),
+    Table(TableChange),
+}
+
+/// A change of a row of a table.
+#[derive(Debug, Clone)]
+struct TableChange {
+    table: StoreTable,
+    /// `None`: the row is removed.
+    value: Option<Vec<u8>>,
+    ttl: Duration,
+    /// True if the change is announced in the log.
+    is_logged: bool,
+}
+
+/// A row of a table as the engine has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SharedRow {
+    /// The row.
+    Present(Vec<u8>),
+    /// It was removed, or has expired.
+    Absent,
+    /// The engine does not answer.
+    Unknown,
 }
 
 impl RowChange {
@@ -48,7 +71,14 @@ impl RowChange {
         match self {
             Self::Task(row) => row.value.len(),
             Self::Renamed(key) => key.len(),
-            Self::Table(_, value, _) => value.as_ref().map_or(0, Vec::len),
+            Self::Table(change) => change.value.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    /// Announces the change if the one that it replaces was to be announced.
+    fn replace(&mut self, before: &Self) {
+        if let (Self::Table(change), Self::Table(before)) = (self, before) {
+            change.is_logged |= before.is_logged;
         }
     }
 }
@@ -82,12 +112,15 @@ impl RowQueue {
         self.added.notify_one();
     }
 
-    fn add(&self, key: Vec<u8>, change: RowChange) {
+    fn add(&self, key: Vec<u8>, mut change: RowChange) {
         if change.bytes() > MOST_ROW_BYTES {
             // A write of it might never end in time; the agent has the task.
             return debug!(bytes = change.bytes(), "row too large for the engine");
         }
         let mut waiting = lock(&self.waiting);
+        if let Some(before) = waiting.changes.get(&key) {
+            change.replace(before);
+        }
         waiting.last += 1;
         waiting.bytes += change.bytes();
         let number = waiting.last;
@@ -125,7 +158,9 @@ impl RowQueue {
     /// Puts a change back, unless a newer one of its key waits.
     fn put_back(&self, key: Vec<u8>, change: RowChange) {
         let mut waiting = lock(&self.waiting);
-        if !waiting.changes.contains_key(&key) {
+        if let Some(newer) = waiting.changes.get_mut(&key) {
+            newer.replace(&change);
+        } else {
             waiting.bytes += change.bytes();
             waiting.changes.insert(key.clone(), change);
             let number = waiting.order.front().map_or(waiting.last, |(first, _)| *first);
@@ -145,8 +180,7 @@ impl SharedRows for SharedState {
     }
 
     fn put_table_row(&self, table: StoreTable, key: &[u8], value: Option<Vec<u8>>, ttl: Duration) {
-        let queued = [&[table.number(), 0xff], key].concat();
-        self.rows.add(queued, RowChange::Table(table, value, ttl));
+        self.add_row(key, TableChange { table, value, ttl, is_logged: true });
     }
 
     async fn flush_rows(&self) -> bool {
@@ -164,6 +198,35 @@ impl SharedRows for SharedState {
 }
 
 impl SharedState {
+    fn add_row(&self, key: &[u8], change: TableChange) {
+        let queued = [&[change.table.number(), 0xff], key].concat();
+        self.rows.add(queued, RowChange::Table(change));
+    }
+
+    /// Enqueues a row of a table, or its removal, that is not announced: other replicas read it with
+    /// [`SharedState::read_row`].
+    pub(crate) fn put_unlogged_row(
+        &self,
+        table: StoreTable,
+        key: &[u8],
+        value: Option<Vec<u8>>,
+        ttl: Duration,
+    ) {
+        self.add_row(key, TableChange { table, value, ttl, is_logged: false });
+    }
+
+    /// Returns the present row of a table. Waits for at most `state.timeout`.
+    pub(crate) async fn read_row(&self, table: StoreTable, key: &[u8]) -> SharedRow {
+        if !self.is_available() {
+            return SharedRow::Unknown;
+        }
+        match tokio::time::timeout(self.timeout, self.table_row(table, key)).await {
+            Ok(Ok(Some(row))) if !row.is_empty() => SharedRow::Present(row),
+            Ok(Ok(_)) => SharedRow::Absent,
+            Ok(Err(_)) | Err(_) => SharedRow::Unknown,
+        }
+    }
+
     /// Writes rows as they are enqueued. Runs until it is dropped.
     pub(super) async fn write_rows(&self) {
         loop {
@@ -203,12 +266,15 @@ impl SharedState {
                 let sealed = self.sealer.seal_bytes(&alias.hash, named);
                 self.engine.set(&alias, &sealed, self.task_ttl).await
             }
-            RowChange::Table(table, value, ttl) => {
+            RowChange::Table(TableChange { table, value, ttl, is_logged }) => {
                 let Some(key) = key.get(2..) else { return Ok(()) };
                 let row = table_key(*table, key);
                 // A removed row is an empty one, so that it differs from one that has expired.
                 let sealed = self.sealer.seal_bytes(&row.hash, value.as_deref().unwrap_or_default());
                 self.engine.set(&row, &sealed, *ttl).await?;
+                if !is_logged {
+                    return Ok(());
+                }
                 let logged = [&self.replica[..], &[table.number()], key].concat();
                 self.engine.log(&self.sealer.seal_bytes(LOG_OWNER, &logged)).await
             }

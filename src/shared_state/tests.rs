@@ -53,6 +53,12 @@ impl Replica {
     }
 }
 
+/// Returns the shared states of replicas with one engine, for the tests of other modules.
+pub(crate) fn replicas(count: u8) -> Vec<Arc<SharedState>> {
+    let engine = MemoryEngine::default();
+    (1..=count).map(|number| Replica::new(&engine, number).state).collect()
+}
+
 fn row(at: EventPosition, value: &[u8]) -> SharedTaskRow {
     SharedTaskRow { at, owners: vec!["ann".into()], changed: 1, value: value.to_vec() }
 }
@@ -256,6 +262,35 @@ async fn every_replica_learns_rows_of_tables() {
         (StoreTable::Memory, b"m".to_vec(), None),
     ];
     assert_eq!(*lock(&learned), wanted);
+}
+
+/// A row that is not logged is read by its key; it does not take the announcement from one that waits.
+#[tokio::test(start_paused = true)]
+async fn unlogged_rows_are_read_by_key() {
+    let engine = MemoryEngine::default();
+    let (one, two) = (Replica::new(&engine, 1), Replica::new(&engine, 2));
+    let learned = Arc::new(Mutex::new(Vec::new()));
+    let into = learned.clone();
+    two.state.set_learner(Box::new(move |_, key, value| {
+        lock(&into).push((key.to_vec(), value.map(<[u8]>::to_vec)));
+        None
+    }));
+    one.state.put_unlogged_row(StoreTable::Batches, b"result", Some(b"1".to_vec()), TTL);
+    one.state.put_table_row(StoreTable::Batches, b"state", Some(b"1".to_vec()), TTL);
+    one.state.put_unlogged_row(StoreTable::Batches, b"state", Some(b"2".to_vec()), TTL);
+    assert!(one.state.flush_rows().await);
+    sleep(LOG_INTERVAL).await;
+    assert_eq!(*lock(&learned), [(b"state".to_vec(), Some(b"2".to_vec()))]);
+    let read = async |key: &[u8]| two.state.read_row(StoreTable::Batches, key).await;
+    assert_eq!(read(b"result").await, SharedRow::Present(b"1".to_vec()));
+    one.state.put_unlogged_row(StoreTable::Batches, b"result", None, TTL);
+    assert!(one.state.flush_rows().await);
+    assert_eq!((read(b"result").await, read(b"other").await), (SharedRow::Absent, SharedRow::Absent));
+    two.is_cut.store(true, Ordering::Release);
+    assert_eq!(read(b"state").await, SharedRow::Unknown);
+    one.beat().await;
+    assert!(one.state.is_alive(one.state.replica()).await && !one.state.is_alive(&[9; REPLICA_BYTES]).await);
+    assert!(two.state.is_alive(&[9; REPLICA_BYTES]).await);
 }
 
 /// One step of a replica in the simulation.

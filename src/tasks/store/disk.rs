@@ -70,7 +70,7 @@ impl StoreFile {
             Ok(all.commit()?)
         })?;
         // The other tables are there from the start: a missing one was lost.
-        for table in StoreTable::ALL {
+        for table in StoreTable::ON_DISK {
             disk.work(|database| {
                 database.begin_read()?.open_table(definition(table))?;
                 Ok(())
@@ -142,6 +142,7 @@ fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'st
         StoreTable::Turns => "turns",
         StoreTable::Sessions => "revocations",
         StoreTable::Memory => "memory",
+        StoreTable::Batches => "batches",
     })
 }
 
@@ -179,7 +180,7 @@ fn make(dir: &Path, file: &Path) -> Result<(), StoreProblem> {
     guarded(&draft, || {
         let database = checked().create(&draft)?;
         let all = database.begin_write()?;
-        for table in StoreTable::ALL {
+        for table in StoreTable::ON_DISK {
             all.open_table(definition(table))?;
         }
         Ok(all.commit()?)

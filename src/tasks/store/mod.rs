@@ -55,10 +55,13 @@ pub enum StoreTable {
     Sessions,
     /// Values of the memory bank.
     Memory,
+    /// Batches and their settings, which replicas share; not on disk.
+    Batches,
 }
 
 impl StoreTable {
-    const ALL: [Self; 4] = [Self::Tasks, Self::Turns, Self::Sessions, Self::Memory];
+    /// The tables of the file.
+    const ON_DISK: [Self; 4] = [Self::Tasks, Self::Turns, Self::Sessions, Self::Memory];
 
     /// Returns the number of the table in rows that are sent.
     pub(crate) fn number(self) -> u8 {
@@ -67,12 +70,13 @@ impl StoreTable {
             Self::Turns => 1,
             Self::Sessions => 2,
             Self::Memory => 3,
+            Self::Batches => 4,
         }
     }
 
     /// Returns the table with this number.
     pub(crate) fn numbered(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|table| table.number() == number)
+        Self::ON_DISK.into_iter().chain([Self::Batches]).find(|table| table.number() == number)
     }
 }
 
