@@ -27,9 +27,9 @@ use crate::config::{Require, RequireRule, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, ClientConnection, ListenerEdge, ListenerSession, LocalConnection, PingoraSession,
-    ResponseSink, Route, check_certificate, give_up, has_unambiguous_length, header_fits,
-    is_grpc as is_grpc_request, is_served, parse, peer,
+    AccessRecord, ClientConnection, ListenerEdge, LocalConnection, PingoraSession, ResponseSink, Route,
+    check_certificate, give_up, has_unambiguous_length, header_fits, is_grpc as is_grpc_request, is_served,
+    parse, peer,
 };
 use crate::limits::Limits;
 use crate::mcp_server::MovedStream;
@@ -173,17 +173,17 @@ impl Gateway {
     ///
     /// Accepts any mechanism of authentication in the settings; see [`Gateway::handle_with`].
     pub async fn handle(&self, http: &mut Session) -> Handled {
-        self.serve(http, Requirement::Default).await
+        self.serve(&mut PingoraSession::Proxy(http), Requirement::Default).await
     }
 
     /// Answers a request like [`Gateway::handle`], with other requirements for authentication.
     pub async fn handle_with(&self, http: &mut Session, require: &Require) -> Handled {
-        self.serve(http, Requirement::Given(require)).await
+        self.serve(&mut PingoraSession::Proxy(http), Requirement::Given(require)).await
     }
 
     /// Answers a request at a listener of the settings, by its place among them. A request that
     /// the listener does not serve is not found.
-    pub(crate) async fn handle_at(&self, http: &mut ListenerSession<'_>, listener: usize) {
+    pub(crate) async fn handle_at(&self, http: &mut PingoraSession<'_>, listener: usize) {
         if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
             let dispatcher = self.current();
             let edge = Requirement::Listener(listener).edge(&dispatcher);
@@ -239,7 +239,7 @@ impl Gateway {
     /// Answers a request that has no route, for a host that serves only the gateway.
     pub async fn not_found(&self, http: &mut Session) {
         let dispatcher = self.current();
-        reject_unknown(&dispatcher, http, &dispatcher.host_edge).await;
+        reject_unknown(&dispatcher, &mut PingoraSession::Proxy(http), &dispatcher.host_edge).await;
     }
 
     /// Waits until the spans of ended requests are exported, but no longer than a second.
@@ -294,6 +294,9 @@ impl Gateway {
         }
         if !catalogue.is_current() {
             return Some("tools");
+        }
+        if self.state.lasting.shared.as_ref().is_some_and(|shared| !shared.has_started()) {
+            return Some("state");
         }
         self.state.lasting.has_been_ready.store(true, Ordering::Release);
         None
@@ -399,7 +402,7 @@ static LOCAL: Require = Require { rule: RequireRule::None, of: Vec::new() };
 
 impl Gateway {
     /// Answers a request of a client, if its path has a route and is served.
-    async fn serve(&self, http: &mut impl PingoraSession, requirement: Requirement<'_>) -> Handled {
+    async fn serve(&self, http: &mut PingoraSession<'_>, requirement: Requirement<'_>) -> Handled {
         let path = http.head().uri.path().to_owned();
         let Some(route) = parse(&path) else { return Handled::NotHandled };
         let is_grpc = route == Route::Grpc;
@@ -472,7 +475,7 @@ const LOCAL_PATH: &str = "/mcp";
 static CLOSED: Require = Require { rule: RequireRule::Any, of: Vec::new() };
 
 /// Answers a request that has no route.
-async fn reject_unknown(dispatcher: &Dispatcher, http: &mut impl PingoraSession, listener: &ListenerEdge) {
+async fn reject_unknown(dispatcher: &Dispatcher, http: &mut PingoraSession<'_>, listener: &ListenerEdge) {
     let mut record = AccessRecord::new(Caller::anonymous(), open_scope(dispatcher, http, listener));
     let rejected = match is_grpc_request(http.head()) {
         true => {
@@ -490,7 +493,7 @@ async fn reject_unknown(dispatcher: &Dispatcher, http: &mut impl PingoraSession,
 /// Creates the scope of a request, and attaches it to its head.
 fn open_scope(
     dispatcher: &Dispatcher,
-    http: &mut impl PingoraSession,
+    http: &mut PingoraSession<'_>,
     listener: &ListenerEdge,
 ) -> Arc<RequestScope> {
     let scope = Arc::new(listener.scope(http.head(), peer(http.http()), dispatcher.tracer.as_ref()));

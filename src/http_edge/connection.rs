@@ -126,81 +126,62 @@ pub(crate) trait ClientConnection: ResponseSink {
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Option<Duration>;
 }
 
-/// A request that Pingora has received: through a proxy of a host, or at a listener of this process.
-pub(crate) trait PingoraSession: Send {
+/// A request that Pingora has received. One type for both ways, so that nothing is compiled twice.
+pub(crate) enum PingoraSession<'a> {
+    /// At a listener of this process.
+    Listener {
+        /// The session of the connection.
+        http: &'a mut ServerSession,
+        /// The signal for connections to end.
+        shutdown: &'a ShutdownWatch,
+    },
+    /// Through the proxy of another program, with modules that filter what is written.
+    Proxy(&'a mut Session),
+}
+
+impl PingoraSession<'_> {
     /// Returns the session of the connection.
-    fn http(&self) -> &ServerSession;
+    pub(crate) fn http(&self) -> &ServerSession {
+        match self {
+            Self::Listener { http, .. } => http,
+            Self::Proxy(session) => &session.downstream_session,
+        }
+    }
 
     /// Returns the session of the connection.
-    fn http_mut(&mut self) -> &mut ServerSession;
+    pub(crate) fn http_mut(&mut self) -> &mut ServerSession {
+        match self {
+            Self::Listener { http, .. } => http,
+            Self::Proxy(session) => &mut session.downstream_session,
+        }
+    }
 
     /// Writes the header of the response; `end` for one without a body.
-    fn write_header(
-        &mut self,
-        header: Box<ResponseHeader>,
-        end: bool,
-    ) -> impl Future<Output = pingora::Result<()>> + Send;
+    async fn write_header(&mut self, header: Box<ResponseHeader>, end: bool) -> pingora::Result<()> {
+        match self {
+            Self::Listener { http, .. } => http.write_response_header(header).await,
+            Self::Proxy(session) => session.write_response_header(header, end).await,
+        }
+    }
 
     /// Writes a piece of the body; `end` for the last one.
-    fn write_piece(&mut self, bytes: Bytes, end: bool) -> impl Future<Output = pingora::Result<()>> + Send;
+    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
+        match self {
+            Self::Listener { http, .. } => http.write_response_body(bytes, end).await,
+            Self::Proxy(session) => session.write_response_body(Some(bytes), end).await,
+        }
+    }
 
     /// Returns true if the process is about to end.
-    fn is_ending(&self) -> bool;
-}
-
-/// The modules of the host's proxy filter what is written.
-impl PingoraSession for Session {
-    fn http(&self) -> &ServerSession {
-        &self.downstream_session
-    }
-
-    fn http_mut(&mut self) -> &mut ServerSession {
-        &mut self.downstream_session
-    }
-
-    async fn write_header(&mut self, header: Box<ResponseHeader>, end: bool) -> pingora::Result<()> {
-        self.write_response_header(header, end).await
-    }
-
-    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
-        self.write_response_body(Some(bytes), end).await
-    }
-
     fn is_ending(&self) -> bool {
-        self.is_process_shutting_down()
+        match self {
+            Self::Listener { shutdown, .. } => *shutdown.borrow(),
+            Self::Proxy(session) => session.is_process_shutting_down(),
+        }
     }
 }
 
-/// A request at a listener of this process.
-pub(crate) struct ListenerSession<'a> {
-    pub(crate) http: ServerSession,
-    /// The signal for connections to end.
-    pub(crate) shutdown: &'a ShutdownWatch,
-}
-
-impl PingoraSession for ListenerSession<'_> {
-    fn http(&self) -> &ServerSession {
-        &self.http
-    }
-
-    fn http_mut(&mut self) -> &mut ServerSession {
-        &mut self.http
-    }
-
-    async fn write_header(&mut self, header: Box<ResponseHeader>, _end: bool) -> pingora::Result<()> {
-        self.http.write_response_header(header).await
-    }
-
-    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
-        self.http.write_response_body(bytes, end).await
-    }
-
-    fn is_ending(&self) -> bool {
-        *self.shutdown.borrow()
-    }
-}
-
-impl<S: PingoraSession> ResponseSink for S {
+impl ResponseSink for PingoraSession<'_> {
     fn head(&self) -> &Parts {
         self.http().req_header()
     }
@@ -248,7 +229,7 @@ impl<S: PingoraSession> ResponseSink for S {
     }
 }
 
-impl<S: PingoraSession> ClientConnection for S {
+impl ClientConnection for PingoraSession<'_> {
     fn client_network(&self) -> Option<IpAddr> {
         match scope(self.head()) {
             Some(scope) => scope.client().map(network),
@@ -607,7 +588,7 @@ mod tests {
     /// Only the first timers of a process could fail: this is the only unit test that uses them.
     #[tokio::test]
     async fn wait_of_no_time_ends() {
-        <Session as ResponseSink>::sleep(Duration::ZERO).await;
+        <PingoraSession<'_> as ResponseSink>::sleep(Duration::ZERO).await;
     }
 
     fn connection(output: &Arc<MessageOutput>, is_answered: bool) -> LocalConnection {

@@ -34,7 +34,7 @@ pub(crate) trait TrailerSink: ClientConnection {
     fn write_trailers(&mut self, trailers: HeaderMap) -> impl Future<Output = Result<(), ClientGone>> + Send;
 }
 
-impl<S: PingoraSession> TrailerSink for S {
+impl TrailerSink for PingoraSession<'_> {
     async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<(), ClientGone> {
         let written = self.http_mut().write_response_trailers(trailers).await;
         written.map_err(|error| {

@@ -25,8 +25,8 @@ use crate::config::Shutdown;
 pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
 pub(crate) use connection::{
-    ClientConnection, ListenerSession, LocalConnection, LocalPeer, LocalRequest, MessageOutput,
-    PingoraSession, ResponseHead, ResponseSink, peer, scope,
+    ClientConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, PingoraSession, ResponseHead,
+    ResponseSink, peer, scope,
 };
 pub(crate) use grpc::{
     ACCEPT_ENCODING as GRPC_ACCEPT_ENCODING, GRPC, TrailerSink, is_grpc, message_encoding, request_timeout,

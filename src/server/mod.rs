@@ -40,7 +40,7 @@ use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 use crate::admin::AdminApp;
 use crate::config::{Admin, Limits, Listener, ListenerTls, RequireRule, Settings, Shutdown};
 use crate::gateway::{self, Gateway, GatewayError, Reloader, SourcePoller};
-use crate::http_edge::ListenerSession;
+use crate::http_edge::PingoraSession;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
@@ -571,24 +571,23 @@ struct ListenerApp {
 impl HttpServerApp for ListenerApp {
     async fn process_new_http(
         self: &Arc<Self>,
-        http: ServerSession,
+        mut http: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        let mut session = ListenerSession { http, shutdown };
         // `HeaderTimeout` has set it, for HTTP/1.1.
-        let mark = session.http.take_connection_user_context();
-        if !read_header(&mut session.http, shutdown).await {
+        let mark = http.take_connection_user_context();
+        if !read_header(&mut http, shutdown).await {
             return None;
         }
         if let Some(mark) = mark.as_ref().and_then(|mark| mark.downcast_ref::<ConnectionMarker>()) {
             mark.header_read();
         }
         if *shutdown.borrow() {
-            session.http.set_keepalive(None);
+            http.set_keepalive(None);
         }
+        let mut session = PingoraSession::Listener { http: &mut http, shutdown };
         // Boxed: an idle connection must not be larger by it.
         Box::pin(self.gateway.handle_at(&mut session, self.listener)).await;
-        let ListenerSession { mut http, .. } = session;
         if http.get_keepalive().is_some() {
             // Without end: `HeaderTimeout` ends it.
             http.set_keepalive(Some(0));
