@@ -130,10 +130,11 @@ impl TlsListener {
             let before = self.current();
             TlsState::make(&written, before.witness.trust.as_ref(), now)
         });
-        self.metrics.reload(if made.is_ok() { Reload::Used } else { Reload::Refused });
-        let setup = made?;
+        let setup = made.inspect_err(|_| self.metrics.reload(Reload::Refused))?;
         self.metrics.set_expiries(setup.ends());
         self.current.store(Arc::new(setup));
+        // Last: when the reload is counted, the next handshake uses it.
+        self.metrics.reload(Reload::Used);
         Ok(())
     }
 
