@@ -44,6 +44,7 @@ use crate::http_edge::{
 use crate::jsonrpc::Id;
 use crate::limits::Limits;
 use crate::seal::{Sealer, TaskRef};
+use crate::shared_state::SharedState;
 use crate::telemetry::label::{self, Outcome};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::HttpClient;
@@ -89,6 +90,8 @@ pub(crate) struct A2aDependencies {
     pub(crate) body: Arc<BodyReader>,
     pub(crate) drain: Arc<DrainState>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Claims pushes among replicas.
+    pub(crate) shared: Option<Arc<SharedState>>,
 }
 
 /// Settings of the A2A server.

@@ -13,6 +13,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
 use super::A2aDependencies;
@@ -29,6 +30,7 @@ use crate::http_edge::{AccessRecord, BodyReader, ClientConnection, empty, reject
 use crate::limits::{Limits, QuotaKind};
 use crate::quota::QuotaOwner;
 use crate::seal::WebhookTicket;
+use crate::shared_state::SharedState;
 use crate::telemetry::label::{Outcome, Push};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::{
@@ -63,6 +65,7 @@ pub(super) struct WebhookForwarder {
     http_client: HttpClient,
     body: Arc<BodyReader>,
     metrics: Arc<Metrics>,
+    shared: Option<Arc<SharedState>>,
     /// Policy for the URLs of clients.
     policy: config::Webhooks,
     /// Concurrent forwards.
@@ -102,6 +105,7 @@ impl WebhookForwarder {
             http_client: parts.http_client.clone(),
             body: parts.body.clone(),
             metrics: parts.metrics.clone(),
+            shared: parts.shared.clone(),
             policy: settings.outbound.webhooks.clone(),
             room: before.map_or_else(room, |before| before.room.clone()),
             tls: OnceLock::new(),
@@ -167,7 +171,7 @@ impl WebhookForwarder {
         let media_type = media_type(&http.head().headers);
         let received = ReceivedPush { ticket, agent, resolved, body: &body, media_type };
         let outcome = match Box::pin(self.for_client(received)).await {
-            Ok(Some(push)) => Box::pin(self.send(ticket, push)).await,
+            Ok(Some(push)) => Box::pin(self.send_once(ticket, push)).await,
             Ok(None) => Push::OtherTask,
             Err(failure) => {
                 tracing::debug!(agent = %ticket.agent, error = %failure, "failed to prepare push for client");
@@ -233,6 +237,25 @@ impl WebhookForwarder {
         let media_type = if to == Dialect::V1 { A2A } else { PLAIN };
         let written = response.pushed(to, &shown(IdKind::Task, task));
         Ok(written.map(|body| ForwardedPush { media_type, body: body.into() }))
+    }
+
+    /// Sends a push to the client, unless a replica has sent it before: an agent that got no response
+    /// sends its push again, and perhaps to another replica.
+    async fn send_once(&self, ticket: &WebhookTicket, push: ForwardedPush) -> Push {
+        let Some(shared) = &self.shared else { return self.send(ticket, push).await };
+        let parts = [ticket.url.as_bytes(), ticket.caller.as_bytes(), ticket.agent.as_bytes(), &push.body];
+        let digest =
+            parts.iter().fold(Sha256::new(), |digest, part| digest.chain_update(Sha256::digest(part)));
+        let digest = digest.finalize();
+        if !shared.claim_push(&digest).await {
+            tracing::debug!(agent = %ticket.agent, "push was sent before, or perhaps sent");
+            return Push::Forwarded;
+        }
+        let outcome = self.send(ticket, push).await;
+        if outcome != Push::Forwarded {
+            shared.release_push(&digest).await;
+        }
+        outcome
     }
 
     /// Sends a push to the client.

@@ -524,7 +524,8 @@ impl AgentOutput {
         }
     }
 
-    /// Restores evicted artifacts from the agent's task. The state of the task does not change.
+    /// Restores evicted artifacts from the agent's task, and its last message if that is missing. The
+    /// state of the task does not change.
     ///
     /// # Errors
     ///
@@ -536,6 +537,7 @@ impl AgentOutput {
         if self.artifacts_shed {
             self.artifacts.replace_all(task.artifacts)?;
             self.artifacts_shed = false;
+            self.status = self.status.take().or(task.status.message);
         }
         self.remember(task.history);
         Ok(())

@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, Uri};
 use ipnet::IpNet;
+use redis::IntoConnectionInfo as _;
 
 use super::agent::{AgentTls, headers};
 use super::forms::{Form, HumanDuration, Setting, choice, text_form};
@@ -445,6 +446,13 @@ section! {
         username: String => Option<String> = none [example gateway],
         /// The password. Without it: that of the URL.
         password: Template => Option<Secret> = none [example "${file:/run/secrets/valkey}"],
+        /// The user at the sentinels, if they ask for one.
+        sentinel_username: String => Option<String> = none [example gateway],
+        /// The password at the sentinels, if they ask for one.
+        sentinel_password: Template => Option<Secret> = none [example "${file:/run/secrets/sentinel}"],
+        /// Part of the tasks that is kept at the engine: all, or `ids` alone. With `ids` texts, artifacts and
+        /// events of tasks stay at the agents, and a replica asks the agent for a task that it does not follow.
+        content: StateContent => StateContent = all,
         /// Trust in the engine, and the gateway's certificate for it.
         tls: KeysOf<AgentTls> => AgentTls,
         /// Longest wait for the engine. No request waits longer for it; then this replica decides
@@ -471,6 +479,20 @@ choice! {
     StateTopology as "StateTopology" { "single" => Self::Single, "cluster" => Self::Cluster, "sentinel" => Self::Sentinel, }
 }
 
+/// Part of the tasks that is kept at the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateContent {
+    /// Everything.
+    All,
+    /// Ids, owners and answered questions; no content.
+    Ids,
+}
+
+choice! {
+    /// Part of the tasks at the engine.
+    StateContent as "StateContent" { "all" => Self::All, "ids" => Self::Ids, }
+}
+
 /// The engine for state that several replicas share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
@@ -484,6 +506,12 @@ pub struct State {
     pub username: Option<String>,
     /// The password.
     pub password: Option<Secret>,
+    /// The user at the sentinels.
+    pub sentinel_username: Option<String>,
+    /// The password at the sentinels.
+    pub sentinel_password: Option<Secret>,
+    /// Part of the tasks that is kept there.
+    pub content: StateContent,
     /// Trust in the engine, and the gateway's certificate for it.
     pub tls: AgentTls,
     /// Longest wait for it.
@@ -513,13 +541,20 @@ impl Form<State> for StateKeys {
         let mut nodes = Vec::new();
         for url in written {
             let Some((place, url)) = url.resolve::<Secret>(context) else { continue };
-            match SCHEMES.iter().any(|scheme| url.expose().starts_with(scheme)) {
-                true => nodes.push(url),
-                // Not quoted: it may hold a password.
-                false => context.problem(
+            // Not quoted: it may hold a password.
+            let is_known = SCHEMES.iter().any(|scheme| url.expose().starts_with(scheme));
+            match url.expose().into_connection_info() {
+                Ok(_) if is_known => nodes.push(url),
+                Ok(_) | Err(_) => context.problem(
                     &place,
-                    "is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS)",
+                    "is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS; a `@` or `/` of a password \
+                     is `%40` or `%2F`)",
                 ),
+            }
+        }
+        for place in [self.sentinel_username.place(), self.sentinel_password.place()].into_iter().flatten() {
+            if topology != StateTopology::Sentinel {
+                context.problem(place, "has no use without sentinels (set topology to sentinel)");
             }
         }
         if nodes.len() > 1 && topology == StateTopology::Single {
@@ -534,6 +569,9 @@ impl Form<State> for StateKeys {
             master: self.master(context),
             username: self.username(context),
             password: self.password(context),
+            sentinel_username: self.sentinel_username(context),
+            sentinel_password: self.sentinel_password(context),
+            content: self.content(context),
             tls: self.tls(context),
             timeout: self.timeout(context),
             prefix,

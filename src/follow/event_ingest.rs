@@ -46,6 +46,14 @@ pub(super) struct FollowedEntry<'a> {
     pub(super) following: FollowGuard,
 }
 
+/// Result of applying news of a task that another replica follows.
+struct AppliedNews {
+    /// True if no replica follows the task, as far as is known.
+    is_free: bool,
+    /// True if there are events after the row that was applied.
+    has_more: bool,
+}
+
 /// The claim of an answer among replicas.
 pub(super) struct SharedAnswer {
     shared: Arc<SharedState>,
@@ -444,14 +452,9 @@ impl TaskFollower {
         let mut changes = entry.changes();
         loop {
             let news = events.read(entry.position()).await;
-            let is_free = news.as_ref().is_none_or(|news| news.is_free);
-            if let Some(news) = news {
-                let (before, has_gap) = (entry.position(), news.has_gap);
-                self.apply_news(entry, news);
-                if has_gap && entry.position() > before {
-                    // The events after the row.
-                    continue;
-                }
+            let AppliedNews { is_free, has_more } = self.apply_news(entry, news);
+            if has_more {
+                continue;
             }
             self.cancel_if_requested(entry, &known);
             let is_old = begun.elapsed() >= self.lifetime();
@@ -485,8 +488,10 @@ impl TaskFollower {
         }
     }
 
-    /// Applies what another replica knows of a task.
-    fn apply_news(&self, entry: &Arc<TaskEntry>, news: TaskNews) {
+    /// Applies what another replica knows of a task; `None` if the engine does not answer.
+    fn apply_news(&self, entry: &Arc<TaskEntry>, news: Option<TaskNews>) -> AppliedNews {
+        let Some(news) = news else { return AppliedNews { is_free: true, has_more: false } };
+        let (before, is_free, has_gap) = (entry.position(), news.is_free, news.has_gap);
         for (at, event) in news.events {
             if at <= entry.position() {
                 continue;
@@ -505,6 +510,7 @@ impl TaskFollower {
         if let (Some(row), Some(shared)) = (news.row, &self.shared) {
             shared.learn_task(&row);
         }
+        AppliedNews { is_free, has_more: has_gap && entry.position() > before }
     }
 
     /// Cancels the task if that was requested before the agent had named it.

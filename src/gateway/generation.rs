@@ -378,6 +378,7 @@ impl<'a> SharedParts<'a> {
             body: self.body.clone(),
             drain: self.lasting.succession.drain.clone(),
             metrics: self.lasting.metrics.clone(),
+            shared: self.lasting.shared.clone(),
         };
         A2aServer::new(settings, parts, before)
     }

@@ -21,7 +21,7 @@ use crate::auth::Caller;
 use crate::config;
 use crate::fault::{Abort, Fault};
 use crate::quota::{AnswerRoom, BytePermit, ByteQuota, QuotaOwner};
-use crate::shared_state::SharedState;
+use crate::shared_state::{SharedState, SharedUse};
 use crate::sync::lock;
 use crate::tasks::TaskEntry;
 use crate::telemetry::metrics::{Metrics, QueueMetrics};
@@ -129,10 +129,24 @@ impl Limits {
         Self::with(limits, agents, metrics, None)
     }
 
-    /// Counts rates among all replicas, too.
+    /// Counts rates, calls, streams and tasks among all replicas, too.
     #[must_use]
     pub(crate) fn shared_by(self, shared: Option<Arc<SharedState>>) -> Self {
+        if let Some(shared) = &shared {
+            let (in_use, held) = (self.in_use.clone(), self.held.clone());
+            shared.set_usage_report(Box::new(move || {
+                let mut used = in_use.report();
+                used.extend(report_tasks(&mut lock(&held)));
+                used
+            }));
+        }
         Self { shared, ..self }
+    }
+
+    /// Returns what is left of a caller's limit after its use at other replicas.
+    fn left_of(&self, limit: usize, owner: &QuotaOwner, of: SharedUse) -> usize {
+        let elsewhere = self.shared.as_ref().map_or(0, |shared| shared.used_elsewhere(owner, of));
+        limit.saturating_sub(elsewhere)
     }
 
     /// Creates the quotas of changed limits. Everything that is in use now counts against them, except
@@ -208,10 +222,13 @@ impl Limits {
     ///
     /// [`Fault::QuotaExceeded`] if the quota is used up.
     pub(crate) fn acquire(&self, owner: &QuotaOwner, kind: QuotaKind) -> Result<QuotaPermit, Fault> {
+        let left = |limit, of| self.left_of(limit, owner, of);
         let (limit, text) = match kind {
-            QuotaKind::Call => (self.calls, "too many calls of yours are under way"),
+            QuotaKind::Call => (left(self.calls, SharedUse::Calls), "too many calls of yours are under way"),
             QuotaKind::Body => (self.calls, "too many requests of yours are being read"),
-            QuotaKind::Stream => (self.streams, "too many streams of yours are open"),
+            QuotaKind::Stream => {
+                (left(self.streams, SharedUse::Streams), "too many streams of yours are open")
+            }
             QuotaKind::Push => (MOST_PUSHES, "too many pushes are on their way to you"),
         };
         self.in_use.acquire(owner.clone(), kind, limit).ok_or(Fault::QuotaExceeded(text))
@@ -303,9 +320,13 @@ impl Limits {
     /// [`Fault::QuotaExceeded`] if the caller's live and reserved tasks are at the limit.
     pub(crate) fn reserve_task(&self, caller: &Caller, number: [u8; 16]) -> Result<TaskReservation, Fault> {
         let caller: Arc<str> = caller.name().into();
+        let limit = match &self.shared {
+            None => self.tasks,
+            Some(_) => self.left_of(self.tasks, &QuotaOwner::Caller(caller.clone()), SharedUse::Tasks),
+        };
         let mut held = lock(&self.held);
         let tasks = held.entry(caller.clone()).or_default();
-        if !has_room(tasks, self.tasks) {
+        if !has_room(tasks, limit) {
             return Err(Fault::QuotaExceeded("too many tasks of yours are live"));
         }
         tasks.insert(number, CallerTask::Promised);
@@ -380,6 +401,24 @@ fn has_room(tasks: &mut HashMap<[u8; 16], CallerTask>, most: usize) -> bool {
         tasks.retain(|_, task| is_live(task));
     }
     tasks.len() < most
+}
+
+/// Tasks that are looked at for one report to other replicas.
+const MOST_REPORTED_TASKS: usize = 20_000;
+
+/// Returns the live tasks of callers, for other replicas.
+fn report_tasks(held: &mut CallerTasks) -> Vec<(QuotaOwner, SharedUse, usize)> {
+    let mut left = MOST_REPORTED_TASKS;
+    let mut used = Vec::new();
+    for (caller, tasks) in held {
+        let Some(rest) = left.checked_sub(tasks.len()) else { break };
+        left = rest;
+        tasks.retain(|_, task| is_live(task));
+        if !tasks.is_empty() {
+            used.push((QuotaOwner::Caller(caller.clone()), SharedUse::Tasks, tasks.len()));
+        }
+    }
+    used
 }
 
 /// Returns the limit of one caller within a global limit: at most three quarters of it, so that no
@@ -558,6 +597,21 @@ impl UsageCounters {
             *used += 1;
         }
         Some(QuotaPermit { key, in_use: self.clone() })
+    }
+
+    /// Returns the calls and streams of callers, for other replicas.
+    fn report(&self) -> Vec<(QuotaOwner, SharedUse, usize)> {
+        let mut used = Vec::new();
+        for shard in &self.shards {
+            for (UsageKey { of: (owner, kind), .. }, count) in lock(shard).iter() {
+                match kind {
+                    QuotaKind::Call => used.push((owner.clone(), SharedUse::Calls, *count)),
+                    QuotaKind::Stream => used.push((owner.clone(), SharedUse::Streams, *count)),
+                    QuotaKind::Body | QuotaKind::Push => {}
+                }
+            }
+        }
+        used
     }
 
     /// Returns true if no permit is in use.

@@ -113,7 +113,15 @@ impl McpServer {
         let CallRequest { client, id, params } = request;
         let writer = self.writer(client.era());
         let nothing = || write_result(id, &EmptyResult {});
-        if matches!(method, Method::ResourcesList | Method::ResourcesRead | Method::Complete) {
+        let shows_tasks = match method {
+            Method::ResourcesList | Method::Complete => true,
+            // Those of the memory bank and of batches name no tasks.
+            Method::ResourcesRead => params.uri.as_ref().is_some_and(|uri| {
+                !["memory:", "batchtools:"].iter().any(|scheme| uri.as_str().starts_with(scheme))
+            }),
+            _ => false,
+        };
+        if shows_tasks {
             self.lookup().learn_tasks_of_caller(client).await;
         }
         let body = match method {

@@ -17,6 +17,7 @@ use tracing::debug;
 
 use super::engine::{EngineError, LeaseOutcome, LeaseRequest, NewEvents, StateKey};
 use super::{SharedState, task_key};
+use crate::config::StateContent;
 use crate::sync::lock;
 use crate::tasks::EventPosition;
 
@@ -47,7 +48,7 @@ pub(crate) enum LeaseGrant {
     Granted(TaskLease),
     /// Another replica does.
     Held,
-    /// The engine does not answer: this replica decides alone.
+    /// This replica decides alone: the engine does not answer, or keeps ids only.
     Unknown,
 }
 
@@ -106,6 +107,10 @@ impl SharedState {
         last: EventPosition,
         takes_over: bool,
     ) -> LeaseGrant {
+        if self.content == StateContent::Ids {
+            // Events are content: each replica reads the agent for its own clients.
+            return LeaseGrant::Unknown;
+        }
         let task = task_key(row_key);
         let holder = self.holder();
         let request = LeaseRequest {
@@ -142,7 +147,7 @@ impl SharedState {
         }
     }
 
-    fn holder(&self) -> String {
+    pub(super) fn holder(&self) -> String {
         data_encoding::HEXLOWER.encode(&self.replica)
     }
 

@@ -17,19 +17,21 @@ mod rows;
 pub(crate) mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
-use crate::config::State;
+use crate::config::{State, StateContent};
 use crate::quota::QuotaOwner;
 use crate::seal::Sealer;
 use crate::sync::lock;
-use crate::tasks::SharedTaskRow;
 use crate::tasks::store::StoreTable;
+use crate::tasks::{SharedTaskRow, Timestamp};
 
 use engine::{SharedRate, StateEngine, StateKey, StateKind, Wake};
 use redis_engine::RedisEngine;
@@ -50,6 +52,16 @@ const SENT_TTL: Duration = Duration::from_secs(24 * 3600);
 const SENDING_TTL: Duration = Duration::from_secs(120);
 /// Time for which a cancellation that another replica has begun is not begun again.
 const CANCEL_TTL: Duration = Duration::from_secs(10);
+/// Interval of the reports of what callers use, and the time after which one expires.
+const USAGE_INTERVAL: Duration = Duration::from_secs(1);
+const USAGE_TTL: Duration = Duration::from_secs(5);
+/// Time for which the index of replicas outlives the last of them.
+const INDEX_TTL: Duration = Duration::from_secs(60);
+/// Replicas of which the reports are read, and entries of one report.
+const MOST_REPLICAS: usize = 64;
+const MOST_REPORTED: usize = 10_000;
+/// Bytes of the digest that names a caller's use.
+const USE_NAME_BYTES: usize = 16;
 /// Bytes of the name of a replica.
 pub(crate) const REPLICA_BYTES: usize = 16;
 
@@ -89,6 +101,32 @@ pub(crate) type LearnRow =
 /// Function that enqueues all rows that this replica holds.
 pub(crate) type WriteAll = Box<dyn Fn() + Send + Sync>;
 
+/// Kind of use of which the quota counts all replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SharedUse {
+    /// Calls under way.
+    Calls,
+    /// Open streams.
+    Streams,
+    /// Live tasks.
+    Tasks,
+}
+
+/// Function that returns what callers use at this replica.
+pub(crate) type ReportUse = Box<dyn Fn() -> Vec<(QuotaOwner, SharedUse, usize)> + Send + Sync>;
+
+/// Name of a caller's use: a digest.
+type UseName = [u8; USE_NAME_BYTES];
+
+/// What callers use at other replicas. Each replica reports its own each second; a report that is not
+/// renewed expires.
+#[derive(Default)]
+struct UsageReports {
+    report: OnceLock<ReportUse>,
+    /// Sums of the others' reports.
+    others: Mutex<HashMap<UseName, usize>>,
+}
+
 /// Shared state of this replica.
 pub(crate) struct SharedState {
     engine: Arc<dyn StateEngine>,
@@ -100,10 +138,15 @@ pub(crate) struct SharedState {
     task_ttl: Duration,
     /// `state.timeout`: no request waits longer.
     timeout: Duration,
+    /// `state.content`.
+    content: StateContent,
     rows: RowQueue,
     leases: lease::LeaseTable,
     /// Watched tasks, by the hash of their keys.
     watched: Mutex<HashMap<Box<str>, watch::Sender<u64>>>,
+    usage: UsageReports,
+    /// True once the log was read, or could not be.
+    has_read_log: AtomicBool,
     learn: OnceLock<LearnRow>,
     write_all: OnceLock<WriteAll>,
     wakes: Mutex<Option<mpsc::Receiver<Wake>>>,
@@ -119,7 +162,7 @@ impl SharedState {
         let replica: [u8; REPLICA_BYTES] = rand::random();
         let (redis, wakes) = RedisEngine::new(state, replica_key(&replica), MOST_WAKES)?;
         let mut shared = Self::with(redis.clone(), wakes, replica, sealer, task_ttl);
-        (shared.redis, shared.timeout) = (Some(redis), state.timeout);
+        (shared.redis, shared.timeout, shared.content) = (Some(redis), state.timeout, state.content);
         Ok(Arc::new(shared))
     }
 
@@ -139,7 +182,10 @@ impl SharedState {
             replica,
             task_ttl,
             timeout: Duration::from_millis(500),
+            content: StateContent::All,
             watched: Mutex::default(),
+            usage: UsageReports::default(),
+            has_read_log: AtomicBool::new(false),
             learn: OnceLock::new(),
             write_all: OnceLock::new(),
             wakes: Mutex::new(Some(wakes)),
@@ -157,6 +203,13 @@ impl SharedState {
     pub(crate) fn set_writer(&self, write_all: WriteAll) {
         if self.write_all.set(write_all).is_err() {
             debug!("rows of this replica have a writer already");
+        }
+    }
+
+    /// Sets the function that returns what callers use here, once.
+    pub(crate) fn set_usage_report(&self, report: ReportUse) {
+        if self.usage.report.set(report).is_err() {
+            debug!("use of callers is reported already");
         }
     }
 
@@ -185,7 +238,7 @@ impl SharedState {
                 None => std::future::pending().await,
             }
         };
-        tokio::join!(connected, self.hear(wakes), self.write_rows(), self.renew_leases());
+        tokio::join!(connected, self.hear(wakes), self.write_rows(), self.renew_leases(), self.share_usage());
     }
 
     /// Handles wake-ups.
@@ -195,7 +248,12 @@ impl SharedState {
             let wake = tokio::time::timeout(LOG_INTERVAL, wakes.recv()).await;
             match wake {
                 Ok(Some(Wake::Task(hash))) => self.wake_watchers(Some(&hash)),
-                Ok(Some(Wake::Log)) | Err(_) => self.learn_log(&mut position).await,
+                Ok(Some(Wake::Log)) => self.learn_log(&mut position).await,
+                Err(_) => {
+                    self.learn_log(&mut position).await;
+                    // Without an engine the replica serves alone.
+                    self.has_read_log.store(true, Ordering::Release);
+                }
                 Ok(Some(Wake::Forgotten)) => {
                     info!(
                         "engine of shared state has lost its data; this replica writes again what it holds"
@@ -257,7 +315,7 @@ impl SharedState {
                 *position = end;
             }
             if is_last {
-                return;
+                return self.has_read_log.store(true, Ordering::Release);
             }
         }
     }
@@ -279,13 +337,78 @@ impl SharedState {
         interval: Duration,
         burst: u32,
     ) -> Option<Duration> {
-        let name = match owner {
-            QuotaOwner::Caller(name) => format!("caller\0{name}"),
-            QuotaOwner::Address(address) => format!("address\0{address}"),
-            QuotaOwner::Agent(name) => format!("agent\0{name}"),
-        };
+        let name = owner_name(owner);
         let key = StateKey::new(StateKind::Rate, name.as_bytes());
         self.engine.take(&key, SharedRate { interval, burst }).await.unwrap_or_default()
+    }
+
+    /// Returns what a caller uses at other replicas, as it was about a second ago; 0 while the engine
+    /// does not answer.
+    pub(crate) fn used_elsewhere(&self, owner: &QuotaOwner, of: SharedUse) -> usize {
+        let others = lock(&self.usage.others);
+        match others.is_empty() {
+            true => 0,
+            false => others.get(&use_name(owner, of)).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Reports what callers use here, and learns what they use at other replicas. Runs until it is
+    /// dropped.
+    async fn share_usage(&self) {
+        let (replicas, own) = (StateKey::new(StateKind::Replica, b"all"), self.usage_key(&self.holder()));
+        let mut was_empty = true;
+        loop {
+            tokio::time::sleep(USAGE_INTERVAL).await;
+            let used = self.usage.report.get().map(|report| report()).unwrap_or_default();
+            let (is_empty, sealed) =
+                (used.is_empty(), self.sealer.seal_bytes(&own.hash, &written_usage(&used)));
+            let (holder, now) = (self.holder(), Timestamp::now().unix_ms);
+            let write = async {
+                if !(is_empty && was_empty) {
+                    self.engine.set(&own, &sealed, USAGE_TTL).await?;
+                }
+                self.engine.index(&replicas, &holder, now, INDEX_TTL).await?;
+                self.engine.indexed(&replicas, MOST_REPLICAS).await
+            };
+            let mut others = HashMap::new();
+            if let Ok(replicas) = write.await {
+                was_empty = is_empty;
+                let keys: Vec<_> = replicas
+                    .iter()
+                    .filter(|name| **name != holder)
+                    .map(|name| self.usage_key(name))
+                    .collect();
+                let reports = join_all(keys.iter().map(|key| self.engine.get(key))).await;
+                for (key, report) in keys.iter().zip(reports) {
+                    let sealed = report.ok().flatten();
+                    let report = sealed.and_then(|sealed| self.sealer.open_bytes(&key.hash, &sealed));
+                    read_usage(&report.unwrap_or_default(), &mut others);
+                }
+            }
+            *lock(&self.usage.others) = others;
+        }
+    }
+
+    fn usage_key(&self, replica: &str) -> StateKey {
+        StateKey::new(StateKind::Replica, format!("usage\0{replica}").as_bytes())
+    }
+
+    /// Returns true once the rows of other replicas are here, or the engine has not given them.
+    pub(crate) fn has_started(&self) -> bool {
+        self.has_read_log.load(Ordering::Acquire)
+    }
+
+    /// Claims a push for a client: it is sent once among all replicas. `push` is its digest.
+    pub(crate) async fn claim_push(&self, push: &[u8]) -> bool {
+        let key = push_key(push);
+        let claimed = self.engine.set_if_absent(&key, &self.replica, SENT_TTL).await;
+        !matches!(claimed, Ok(Some(_)))
+    }
+
+    /// Frees the claim of a push that the client has not accepted.
+    pub(crate) async fn release_push(&self, push: &[u8]) {
+        let released = self.engine.compare_and_set(&push_key(push), &self.replica, None, SENT_TTL).await;
+        debug!(is_released = released.unwrap_or_default(), "push may be sent again");
     }
 
     /// Claims the answer to a question of a task: it is sent once among all replicas.
@@ -376,6 +499,48 @@ impl SharedState {
 /// State of a claim: the answer is being sent, or was sent.
 const SENDING: u8 = 0;
 const SENT: u8 = 1;
+
+fn push_key(push: &[u8]) -> StateKey {
+    StateKey::new(StateKind::Claim, &[b"push\0", push].concat())
+}
+
+fn owner_name(owner: &QuotaOwner) -> String {
+    match owner {
+        QuotaOwner::Caller(name) => format!("caller\0{name}"),
+        QuotaOwner::Address(address) => format!("address\0{address}"),
+        QuotaOwner::Agent(name) => format!("agent\0{name}"),
+    }
+}
+
+fn use_name(owner: &QuotaOwner, of: SharedUse) -> UseName {
+    let kind = match of {
+        SharedUse::Calls => 0_u8,
+        SharedUse::Streams => 1,
+        SharedUse::Tasks => 2,
+    };
+    let digest = Sha256::new().chain_update([kind]).chain_update(owner_name(owner)).finalize();
+    digest.first_chunk().copied().unwrap_or_default()
+}
+
+/// Writes a report: digests and numbers.
+fn written_usage(used: &[(QuotaOwner, SharedUse, usize)]) -> Vec<u8> {
+    let entries = used.iter().take(MOST_REPORTED).map(|(owner, of, count)| {
+        let count = u32::try_from(*count).unwrap_or(u32::MAX);
+        [&use_name(owner, *of)[..], &count.to_be_bytes()].concat()
+    });
+    entries.flatten().collect()
+}
+
+/// Adds a report to the sums.
+fn read_usage(report: &[u8], sums: &mut HashMap<UseName, usize>) {
+    let (entries, _) = report.as_chunks::<{ USE_NAME_BYTES + size_of::<u32>() }>();
+    for entry in entries.iter().take(MOST_REPORTED) {
+        let Some((name, count)) = entry.split_first_chunk::<USE_NAME_BYTES>() else { continue };
+        let count = count.first_chunk().copied().map_or(0, u32::from_be_bytes);
+        let sum = sums.entry(*name).or_default();
+        *sum = sum.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
+    }
+}
 
 fn replica_key(replica: &[u8; REPLICA_BYTES]) -> StateKey {
     StateKey::new(StateKind::Replica, replica)

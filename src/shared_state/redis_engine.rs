@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::cluster_async::ClusterConnection;
@@ -49,7 +50,8 @@ const BEAT_TTL: Duration = Duration::from_secs(9);
 const MOST_LOST_BEATS: u32 = 5;
 /// Members of one index.
 const MOST_INDEXED: i64 = 10_000;
-const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(5) };
+/// Short: until then streams are read twice.
+const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(1) };
 /// Longest time to live: a year, in milliseconds.
 const MOST_MILLIS: u64 = 366 * 24 * 3600 * 1000;
 /// The name of the log: no hash of a task.
@@ -89,6 +91,13 @@ impl Scripts {
     }
 }
 
+impl Scripts {
+    fn all(&self) -> [&Script; 8] {
+        let Self { acquire, renew, release, append, read, put_row, take, compare_and_set } = self;
+        [acquire, renew, release, append, read, put_row, take, compare_and_set]
+    }
+}
+
 /// A connection to the engine.
 #[derive(Clone)]
 enum Connection {
@@ -123,6 +132,15 @@ impl Connection {
         match self.clone() {
             Self::Single(mut connection) => commands.exec_async(&mut connection).await,
             Self::Cluster(mut connection) => commands.exec_async(&mut connection).await,
+        }
+    }
+
+    /// Makes a script known, so that its first call takes one round trip as well.
+    async fn load(&self, script: &Script) -> RedisResult<String> {
+        let call = script.prepare_invoke();
+        match self.clone() {
+            Self::Single(mut connection) => call.load_async(&mut connection).await,
+            Self::Cluster(mut connection) => call.load_async(&mut connection).await,
         }
     }
 
@@ -281,6 +299,9 @@ impl RedisEngine {
         let channels = watched.iter().map(|hash| self.channel(hash)).chain([self.channel(LOG)]);
         for channel in channels {
             connection.subscribe(&channel).await.map_err(|error| refused(&error))?;
+        }
+        for loaded in join_all(self.scripts.all().map(|script| connection.load(script))).await {
+            loaded.map_err(|error| refused(&error))?;
         }
         Ok(connection)
     }
@@ -649,6 +670,12 @@ impl Connector {
                 }
                 if let Some(password) = redis.password() {
                     builder = builder.set_client_to_redis_password(password);
+                }
+                if let Some(username) = &state.sentinel_username {
+                    builder = builder.set_client_to_sentinel_username(username);
+                }
+                if let Some(password) = &state.sentinel_password {
+                    builder = builder.set_client_to_sentinel_password(password.expose());
                 }
                 if uses_tls {
                     builder = builder

@@ -18,9 +18,10 @@ use tracing::debug;
 
 use super::engine::{EngineError, StateKey, StateKind, TaskRow};
 use super::{REPLICA_BYTES, SharedState, task_key};
+use crate::config::StateContent;
 use crate::sync::lock;
 use crate::tasks::store::StoreTable;
-use crate::tasks::{SharedRows, SharedTaskRow};
+use crate::tasks::{RowContent, SharedRows, SharedTaskRow};
 
 /// Rows that wait for the engine, and their bytes; beyond, the oldest are dropped: a task is written
 /// again with its next change.
@@ -183,6 +184,13 @@ impl SharedRows for SharedState {
         self.add_row(key, TableChange { table, value, ttl, is_logged: true });
     }
 
+    fn content(&self) -> RowContent {
+        match self.content {
+            StateContent::All => RowContent::Output(usize::MAX),
+            StateContent::Ids => RowContent::Ids,
+        }
+    }
+
     async fn flush_rows(&self) -> bool {
         let upto = lock(&self.rows.waiting).last;
         let mut done = self.rows.done.subscribe();
@@ -282,6 +290,14 @@ impl SharedState {
     }
 
     async fn write_task(&self, row_key: &[u8], row: &SharedTaskRow) -> Result<(), EngineError> {
+        let indexed = row.owners.iter().map(|owner| self.index_task(row_key, owner, row.changed));
+        // Together: an engine may be far away.
+        let (put, indexed) = tokio::join!(self.put_task_row(row_key, row), join_all(indexed));
+        put?;
+        indexed.into_iter().collect()
+    }
+
+    async fn put_task_row(&self, row_key: &[u8], row: &SharedTaskRow) -> Result<(), EngineError> {
         let task = task_key(row_key);
         let sealed =
             |row: &SharedTaskRow| TaskRow { at: row.at, row: self.sealer.seal_bytes(&task.hash, &row.value) };
@@ -292,13 +308,14 @@ impl SharedState {
             // Both know something of the task that the other does not.
             self.engine.put_row(&task, &sealed(&merged), self.task_ttl).await?;
         }
-        for owner in &row.owners {
-            let index = StateKey::new(StateKind::Owner, owner.as_bytes());
-            // Sealed: an entry of an index makes its caller an owner.
-            let member = HEXLOWER.encode(&self.sealer.seal_bytes(&index.hash, task.hash.as_bytes()));
-            self.engine.index(&index, &member, row.changed, self.task_ttl).await?;
-        }
         Ok(())
+    }
+
+    async fn index_task(&self, row_key: &[u8], owner: &str, changed: u64) -> Result<(), EngineError> {
+        let index = StateKey::new(StateKind::Owner, owner.as_bytes());
+        // Sealed: an entry of an index makes its caller an owner.
+        let member = HEXLOWER.encode(&self.sealer.seal_bytes(&index.hash, task_key(row_key).hash.as_bytes()));
+        self.engine.index(&index, &member, changed, self.task_ttl).await
     }
 
     /// Returns the row of a task that another replica has written.
@@ -311,14 +328,16 @@ impl SharedState {
 
     async fn find_task_row(&self, row_key: &[u8]) -> Option<Vec<u8>> {
         // The row of a call stays when the agent names its task, and tells nothing new then.
-        let renamed = StateKey::new(StateKind::Row, row_key);
-        if let Some(sealed) = self.engine.get(&renamed).await.ok()?
-            && let Some(named) = self.sealer.open_bytes(&renamed.hash, &sealed)
+        let alias = StateKey::new(StateKind::Row, row_key);
+        let task = task_key(row_key);
+        let (renamed, row) = tokio::join!(self.engine.get(&alias), self.task_row_of(&task));
+        if let Some(sealed) = renamed.ok()?
+            && let Some(named) = self.sealer.open_bytes(&alias.hash, &sealed)
             && let Some(row) = self.task_row_of(&task_key(&named)).await
         {
             return Some(row);
         }
-        self.task_row_of(&task_key(row_key)).await
+        row
     }
 
     pub(super) async fn task_row_of(&self, task: &StateKey) -> Option<Vec<u8>> {

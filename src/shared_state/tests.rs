@@ -218,6 +218,87 @@ async fn rates_count_all_replicas() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn use_of_callers_is_counted_among_replicas() {
+    let engine = MemoryEngine::default();
+    let [one, two, three] = [1, 2, 3].map(|number| Replica::new(&engine, number));
+    let owner = QuotaOwner::Caller("ann".into());
+    for (replica, calls) in [(&one, 3), (&two, 4)] {
+        let owner = owner.clone();
+        replica.state.set_usage_report(Box::new(move || vec![(owner.clone(), SharedUse::Calls, calls)]));
+    }
+    sleep(USAGE_INTERVAL * 3).await;
+    let used = |replica: &Replica| replica.state.used_elsewhere(&owner, SharedUse::Calls);
+    assert_eq!([used(&one), used(&two), used(&three)], [4, 3, 7]);
+    assert_eq!(three.state.used_elsewhere(&owner, SharedUse::Streams), 0);
+    assert_eq!(three.state.used_elsewhere(&QuotaOwner::Caller("bob".into()), SharedUse::Calls), 0);
+    // A replica that has ended uses nothing, and without an engine each counts alone.
+    one.work.abort();
+    sleep(USAGE_TTL + USAGE_INTERVAL * 2).await;
+    assert_eq!([used(&two), used(&three)], [0, 4]);
+    three.is_cut.store(true, Ordering::Release);
+    sleep(USAGE_INTERVAL * 2).await;
+    assert_eq!(used(&three), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_push_is_claimed_once() {
+    let engine = MemoryEngine::default();
+    let (one, two) = (Replica::new(&engine, 1), Replica::new(&engine, 2));
+    assert!(one.state.claim_push(b"push").await);
+    assert!(!two.state.claim_push(b"push").await && !one.state.claim_push(b"push").await);
+    assert!(two.state.claim_push(b"another").await);
+    // Its client has not accepted it: the agent sends it again.
+    one.state.release_push(b"push").await;
+    assert!(two.state.claim_push(b"push").await);
+    two.is_cut.store(true, Ordering::Release);
+    assert!(two.state.claim_push(b"push").await);
+}
+
+/// A replica is ready with the rows of the others, and without them if the engine does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_replica_starts_with_the_log_or_without_an_engine() {
+    let engine = MemoryEngine::default();
+    let one = Replica::new(&engine, 1);
+    one.is_cut.store(true, Ordering::Release);
+    assert!(!one.state.has_started());
+    sleep(LOG_INTERVAL * 2).await;
+    assert!(one.state.has_started());
+    let two = Replica::new(&engine, 2);
+    assert!(!two.state.has_started());
+    sleep(LOG_INTERVAL * 2).await;
+    assert!(two.state.has_started());
+}
+
+/// The events of a lease follow its first row, whatever a replica has counted for itself.
+#[tokio::test(start_paused = true)]
+async fn events_of_another_lease_follow_its_row() {
+    let engine = MemoryEngine::default();
+    let (one, two) = (Replica::new(&engine, 1), Replica::new(&engine, 2));
+    let lease = one.lease(EventPosition::default()).await.unwrap();
+    lease.push(lease.next(), b"first").await;
+    sleep(Duration::from_secs(1)).await;
+    let before = lease.last();
+    one.is_cut.store(true, Ordering::Release);
+    sleep(Duration::from_secs(10)).await;
+    let later = two.lease(before).await.unwrap();
+    let at = later.last();
+    two.state.put_task(b"task".to_vec(), row(at, b"row"));
+    let next = later.next();
+    later.push(next, b"second").await;
+    assert!(two.state.flush_rows().await);
+    sleep(Duration::from_secs(1)).await;
+    one.is_cut.store(false, Ordering::Release);
+    sleep(Duration::from_secs(4)).await;
+    assert!(lease.is_lost());
+    let mut events = one.state.watch_events(b"task").await;
+    // The number fits, and is that of another lease.
+    let news = events.read(before).await.unwrap();
+    assert!(news.has_gap && news.events.is_empty());
+    assert_eq!(news.row.as_deref(), Some(b"row".as_slice()));
+    assert_eq!(events.read(at).await.unwrap().events, [(next, b"second".to_vec())]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn rows_are_found_by_key_owner_and_old_name() {
     let engine = MemoryEngine::default();
     let (one, two) = (Replica::new(&engine, 1), Replica::new(&engine, 2));

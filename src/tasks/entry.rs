@@ -296,7 +296,10 @@ impl TaskEntry {
 
     /// Records that a client holds a handle of the task: from now on it is persisted, if tasks are.
     pub fn acknowledge(&self) {
-        self.change(|inside| inside.is_acknowledged = true);
+        self.change(|inside| {
+            inside.is_acknowledged = true;
+            inside.has_local_handle |= inside.work.task_id.is_none();
+        });
     }
 
     /// Keeps the artifacts as long as the entry lives: the agent has lost them.

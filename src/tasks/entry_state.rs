@@ -70,6 +70,8 @@ pub struct EntryState {
     pub(super) is_followed: bool,
     /// True if the task is persisted, where tasks are.
     pub(super) is_acknowledged: bool,
+    /// True if a client got a handle before the agent had named the task.
+    pub(super) has_local_handle: bool,
     /// True if the agent has lost the artifacts, so that they must stay here.
     pub(super) keeps_artifacts: bool,
 }
@@ -143,6 +145,7 @@ impl EntryState {
             expected: None,
             is_followed: false,
             is_acknowledged: false,
+            has_local_handle: false,
             keeps_artifacts: false,
         }
     }

@@ -18,7 +18,7 @@ use super::entry::TaskEntry;
 use super::entry_state::{ClientOverride, EntryState};
 use super::store::{Store, StoreProblem, StoreTable};
 use super::{EntryKey, EventPosition, Tasks, Timestamp};
-use crate::a2a::{read_task, task_json};
+use crate::a2a::{Task, TaskStatus, read_task, task_json};
 use crate::bridge::output::{AgentOutput, VisitedPhase};
 use crate::bridge::resource_view::ClientSoftware;
 use crate::fault::AgentFailure;
@@ -35,9 +35,21 @@ pub(crate) trait SharedRows: Send + Sync {
     /// Enqueues a row of a table, or its removal, which all replicas learn; it expires after `ttl`.
     fn put_table_row(&self, table: StoreTable, key: &[u8], value: Option<Vec<u8>>, ttl: Duration);
 
+    /// Returns the part of a task that its row has.
+    fn content(&self) -> RowContent;
+
     /// Waits until the rows that were enqueued before are at the engine. Returns false if they are
     /// not, as the engine does not answer.
     async fn flush_rows(&self) -> bool;
+}
+
+/// Part of a task that its row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowContent {
+    /// Everything, but artifacts of more than so many bytes.
+    Output(usize),
+    /// Ids, state, owners and answered questions: the agent has the rest.
+    Ids,
 }
 
 /// The row of a task for other replicas.
@@ -173,7 +185,7 @@ impl TaskJournal {
     fn pass_on(&self, entry: &TaskEntry) {
         let Some(shared) = self.shared.get() else { return };
         let Some((key, row)) = self.shared_row(entry) else { return };
-        if entry.is_named() {
+        if entry.is_named() && entry.visible_state(|inside| inside.has_local_handle) {
             shared.rename_task(row_key(entry.agent(), None, entry.local()), key.clone());
         }
         shared.put_task(key, row);
@@ -181,7 +193,11 @@ impl TaskJournal {
 
     /// Returns the row of a task for other replicas, with its key.
     pub(crate) fn shared_row(&self, entry: &TaskEntry) -> Option<(Vec<u8>, SharedTaskRow)> {
-        let (key, value) = entry.to_record(self.most)?;
+        let content = match self.shared.get()?.content() {
+            RowContent::Output(most) => RowContent::Output(most.min(self.most)),
+            RowContent::Ids => RowContent::Ids,
+        };
+        let (key, value) = entry.to_record(content)?;
         let (at, owners, changed) = entry.visible_state(|inside| {
             (inside.position, inside.owners().map(Into::into).collect(), inside.changed.unix_ms)
         });
@@ -196,7 +212,7 @@ impl TaskJournal {
     /// Puts the row of a task into the write queue of this process.
     fn write_here(&self, entry: &TaskEntry) -> Result<(), StoreProblem> {
         let done = self.hand(|store| {
-            let Some((key, value)) = entry.to_record(self.most) else { return Ok(()) };
+            let Some((key, value)) = entry.to_record(RowContent::Output(self.most)) else { return Ok(()) };
             store.put(StoreTable::Tasks, key, value)?;
             if entry.is_named() {
                 store.remove(StoreTable::Tasks, row_key(entry.agent(), None, entry.local()))?;
@@ -454,10 +470,10 @@ struct TaskRecord {
 }
 
 impl TaskEntry {
-    /// Returns key and value of the row. Artifacts of more than `most` bytes are left out.
-    pub(super) fn to_record(&self, most: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+    /// Returns key and value of the row.
+    pub(super) fn to_record(&self, content: RowContent) -> Option<(Vec<u8>, Vec<u8>)> {
         let (record, task_id) =
-            self.visible_state(|inside| (self.record(inside, most), inside.work.task_id.clone()));
+            self.visible_state(|inside| (self.record(inside, content), inside.work.task_id.clone()));
         let key = row_key(self.agent(), task_id.as_deref(), self.local());
         Some((key, serde_json::to_vec(&record).ok()?))
     }
@@ -472,34 +488,40 @@ impl TaskEntry {
         }
     }
 
-    fn record(&self, inside: &EntryState, most: usize) -> TaskRecord {
+    fn record(&self, inside: &EntryState, content: RowContent) -> TaskRecord {
         let mut shed = inside.work.artifacts_shed;
         let task = inside.work.to_task().map(|mut task| {
-            if inside.work.artifact_bytes() > most {
-                shed = true;
-                task.artifacts.clear();
+            match content {
+                RowContent::Output(most) if inside.work.artifact_bytes() > most => {
+                    shed = true;
+                    task.artifacts.clear();
+                }
+                RowContent::Output(_) => {}
+                RowContent::Ids => {
+                    shed = task.status.state.is_terminal();
+                    let status = TaskStatus { message: None, ..task.status };
+                    let (artifacts, history, metadata) = Default::default();
+                    task = Task { status, artifacts, history, metadata, ..task };
+                }
             }
             task_json(&task)
         });
+        let has_output = content != RowContent::Ids;
         let task = task.and_then(|json| RawValue::from_string(String::from_utf8(json).ok()?).ok());
+        let phases = if has_output { &*inside.work.phases } else { &[] };
         TaskRecord {
             agent: self.agent().to_string(),
             local: self.local(),
             task,
             skill: inside.work.skill.as_deref().map(str::to_owned),
             owners: inside.owners().map(str::to_owned).collect(),
-            client: inside.client.as_deref().cloned(),
+            client: inside.client.as_deref().filter(|_| has_output).cloned(),
             created: inside.created.unix_ms,
             changed: inside.changed.unix_ms,
             cancelled: inside.verdict == Some(ClientOverride::Cancelled),
-            omitted: inside.work.metadata.omitted().map(str::to_owned).collect(),
-            phases: inside
-                .work
-                .phases
-                .iter()
-                .map(|phase| (phase.name.clone(), phase.timestamp.clone()))
-                .collect(),
-            phase_artifacts: inside.work.phases.iter().map(|phase| phase.artifacts_before).collect(),
+            omitted: inside.work.metadata.omitted().filter(|_| has_output).map(str::to_owned).collect(),
+            phases: phases.iter().map(|phase| (phase.name.clone(), phase.timestamp.clone())).collect(),
+            phase_artifacts: phases.iter().map(|phase| phase.artifacts_before).collect(),
             shed,
             lost: inside.over == Some(Err(AgentFailure::TaskNotFound)),
             turns: inside.turns.all().collect(),
@@ -636,7 +658,7 @@ mod tests {
     }
 
     fn back(entry: &TaskEntry, most: usize) -> (Vec<EntryKey>, TaskEntry) {
-        let (_, value) = entry.to_record(most).unwrap();
+        let (_, value) = entry.to_record(RowContent::Output(most)).unwrap();
         TaskEntry::from_record(
             &value,
             RestorePolicy { artifact_bytes: 1 << 20, may_be_named: false },
@@ -666,7 +688,7 @@ mod tests {
             keys,
             [EntryKey::Task { agent: "bard".into(), id: "t-1".into() }, EntryKey::Local([7; 16])]
         );
-        let (key, _) = written.to_record(1 << 20).unwrap();
+        let (key, _) = written.to_record(RowContent::Output(1 << 20)).unwrap();
         assert_eq!(key_of(&key), keys.first().cloned());
         assert_eq!(text(&read), text(&written));
         assert!(read.is_owner("alice") && !read.is_owner("bob"));
@@ -688,12 +710,31 @@ mod tests {
         assert!(read.visible_state(|inside| inside.work.artifacts_shed && inside.is_finished()));
     }
 
+    /// With `state.content: ids` a row tells nothing that the agent or the client has said.
+    #[test]
+    fn rows_of_ids_have_no_content() {
+        let metadata = RawValue::from_string(r#"{"urn:a":"a secret"}"#.to_owned()).ok();
+        let written = std::sync::Arc::new(entry_with("a secret", metadata));
+        written.own("alice");
+        let (_, value) = written.to_record(RowContent::Ids).unwrap();
+        assert!(!String::from_utf8(value.clone()).unwrap().contains("secret"));
+        let policy = RestorePolicy { artifact_bytes: 1 << 20, may_be_named: false };
+        let (keys, read) = TaskEntry::from_record(&value, policy, Timestamp::now()).unwrap();
+        assert_eq!(keys.first(), Some(&EntryKey::Task { agent: "bard".into(), id: "t-1".into() }));
+        assert!(read.is_owner("alice"));
+        // The agent is asked for the rest.
+        assert!(read.visible_state(|inside| inside.is_finished() && inside.work.artifacts_shed));
+        let whole = written.visible_state(|inside| inside.work.to_task()).unwrap();
+        read.update(|work| work.restore_artifacts(whole)).unwrap();
+        assert_eq!(text(&read), text(&written));
+    }
+
     #[test]
     fn metadata_never_takes_the_place_of_artifacts() {
         let large = "x".repeat(3 << 20);
         let json = format!(r#"{{"urn:a":1,"urn:b":"{large}","plain":"{large}"}}"#);
         let written = entry_with("a song", RawValue::from_string(json).ok());
-        let (_, value) = written.to_record(4096).unwrap();
+        let (_, value) = written.to_record(RowContent::Output(4096)).unwrap();
         assert!(value.len() < 4096);
         let (_, read) = back(&written, 4096);
         assert_eq!(text(&read), text(&written));
@@ -710,7 +751,10 @@ mod tests {
         let unnamed = TaskEntry::new("bard".into(), [7; 16], AgentOutput::new(100), Timestamp::now());
         let (keys, read) = back(&unnamed, 100);
         assert_eq!(keys, [EntryKey::Local([7; 16])]);
-        assert_eq!(key_of(&unnamed.to_record(100).unwrap().0), Some(EntryKey::Local([7; 16])));
+        assert_eq!(
+            key_of(&unnamed.to_record(RowContent::Output(100)).unwrap().0),
+            Some(EntryKey::Local([7; 16]))
+        );
         assert!(read.visible_state(EntryState::is_finished));
         let lost = entry("x");
         lost.end(Err(AgentFailure::TaskNotFound), Timestamp::now());

@@ -33,7 +33,7 @@ pub use entry::{CancelGuard, FollowGuard, TaskEntry, WatchGuard};
 pub use entry_state::{ClientOverride, EntryState, TaskPhase};
 pub use journal::RestorePolicy;
 pub use journal::TaskJournal;
-pub(crate) use journal::{SharedRows, SharedTaskRow, row_key};
+pub(crate) use journal::{RowContent, SharedRows, SharedTaskRow, row_key};
 pub use map::Tasks;
 
 use crate::seal::AgentTaskId;

@@ -428,3 +428,78 @@ fn a_hundred_thousand_tasks_are_not_slower_than_a_thousand() {
     }
     assert_eq!(large.len(), 100_000);
 }
+
+fn said(text: &str) -> StreamResponse {
+    let message = Message {
+        message_id: Some(text.into()),
+        role: Role::Agent,
+        parts: vec![Part::new(PartBody::Text(text.into()))],
+        task_id: None,
+        context_id: None,
+        reference_task_ids: vec![],
+        extensions: vec![],
+        metadata: None,
+    };
+    StreamResponse::Status {
+        task_id: Some("t".into()),
+        context_id: None,
+        status: TaskStatus { state: TaskState::Working, message: Some(message), timestamp: None },
+        last: false,
+        metadata: None,
+    }
+}
+
+/// The texts that are reported for these events.
+fn reported(entry: &TaskEntry, numbers: std::ops::RangeInclusive<u32>) -> Vec<String> {
+    let mut texts = Vec::new();
+    for number in numbers {
+        let before = entry.visible_state(|inside| inside.updates);
+        entry.apply(said(&number.to_string()), now()).unwrap();
+        let (updates, last) = entry.visible_state(|inside| (inside.updates, inside.last.clone()));
+        texts.extend(last.filter(|_| updates > before).and_then(|last| last.text));
+    }
+    texts
+}
+
+#[test]
+fn progress_that_a_replica_has_read_itself_is_reported_once() {
+    let entry = Arc::new(entry());
+    let _following = entry.begin_following().unwrap();
+    entry.set_event_origin(EventOrigin::Agent);
+    assert_eq!(reported(&entry, 1..=40).len(), 40);
+    // The replica that reads the agent now tells everything since its first row.
+    entry.set_event_origin(EventOrigin::Replica);
+    assert_eq!(reported(&entry, 31..=42), ["41", "42"]);
+    // News of that replica are news, even if they were reported long ago.
+    assert_eq!(reported(&entry, 7..=8), ["7", "8"]);
+}
+
+#[test]
+fn own_output_stays_while_a_replica_reads_the_agent() {
+    let at = |epoch| EventPosition { epoch, number: 3 };
+    let of_another = |text: &str, position| {
+        let other = entry();
+        other.apply(chunk(text, false), now()).unwrap();
+        other.set_position(position);
+        other
+    };
+    let text = |entry: &TaskEntry| {
+        let part = |part: Part| match part.body {
+            PartBody::Text(text) => text,
+            other => panic!("{other:?}"),
+        };
+        entry.visible_state(|inside| {
+            let parts = inside.work.artifacts().flat_map(|artifact| artifact.parts.clone());
+            parts.map(part).collect::<String>()
+        })
+    };
+    let entry = Arc::new(of_another("abcd", at(1)));
+    let _following = entry.begin_following().unwrap();
+    entry.set_event_origin(EventOrigin::Agent);
+    entry.learn(of_another("ab", at(2)), now());
+    entry.apply(chunk("e", true), now()).unwrap();
+    assert_eq!((text(&entry).as_str(), entry.position()), ("abcde", at(1)));
+    entry.set_event_origin(EventOrigin::Replica);
+    entry.learn(of_another("ab", at(2)), now());
+    assert_eq!((text(&entry).as_str(), entry.position()), ("ab", at(2)));
+}

@@ -232,7 +232,17 @@ fn engine_of_shared_state_is_checked() {
         ("state: { url: 'redis://a' }", "3: state: needs seal_key, the same at all replicas"),
         (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'http://a' }",
-            "4: state.url: is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS)",
+            "4: state.url: is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS; a `@` or `/` of a \
+             password is `%40` or `%2F`)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'redis://ann:p/w@a' }",
+            "4: state.url: is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS; a `@` or `/` of a \
+             password is `%40` or `%2F`)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'redis://a', sentinel_password: secret }",
+            "4: state.sentinel_password: has no use without sentinels (set topology to sentinel)",
         ),
         (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { timeout: 1s }",

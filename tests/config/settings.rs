@@ -159,7 +159,7 @@ outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1], webhook
 push: { enabled: true }
 threads: 3
 seal_key: 0123456789abcdef0123456789abcdef
-state: { url: ['redis://ann:pw@a', 'valkey://b:1'], topology: sentinel, master: mine, username: ann, password: pw, timeout: 600ms, prefix: pre }
+state: { url: ['redis://ann:pw@a', 'valkey://b:1'], topology: sentinel, master: mine, username: ann, password: pw, sentinel_username: sue, sentinel_password: spw, content: ids, timeout: 600ms, prefix: pre }
 log: { format: json, level: 'info,pingora=warn', audit_arguments: true, redact: [/a/0] }
 shutdown: { grace: 0s, drain: 91s }
 upgrade: { directory: handover }
@@ -187,7 +187,7 @@ public_url: https://gateway.example.com/below/
         "Background { max: 81, lifetime: 84s }",
         "Push { enabled: true }",
         "threads: 3",
-        r#"state: Some(State { nodes: [***, ***], topology: Sentinel, master: "mine", username: Some("ann"), password: Some(***), tls: "#,
+        r#"state: Some(State { nodes: [***, ***], topology: Sentinel, master: "mine", username: Some("ann"), password: Some(***), sentinel_username: Some("sue"), sentinel_password: Some(***), content: Ids, tls: "#,
         r#"timeout: 600ms, prefix: "pre" })"#,
         r#"Log { format: Json, level: "info,pingora=warn", audit_arguments: true, redact: ["/a/0"] }"#,
         "Shutdown { grace: 0ns, drain: 91s }",
