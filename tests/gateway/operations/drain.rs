@@ -184,7 +184,7 @@ async fn waits_are_answered_when_responses_are_due() {
     assert_eq!(stage.gateway.ended().await, Some(0));
 }
 
-/// A connection whose response began before the drain ends with that response: its client makes the
+/// A connection with a response that began before the drain ends with it: its client makes the
 /// next request of another process.
 #[tokio::test]
 async fn connection_of_earlier_stream_ends_with_it() {
