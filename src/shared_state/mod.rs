@@ -48,11 +48,14 @@ const LOG_INTERVAL: Duration = Duration::from_secs(2);
 const LOG_PAGE: usize = 32;
 /// Time for which an answer that was sent is remembered: longer than a client repeats it.
 const SENT_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Time for which a push that was sent is remembered: longer than an agent repeats one, and short, since
+/// an equal push may be news after another one.
+const PUSH_TTL: Duration = Duration::from_secs(120);
 /// Time for which an answer that is being sent is remembered: longer than an exchange that fails.
 const SENDING_TTL: Duration = Duration::from_secs(120);
 /// Time for which a cancellation that another replica has begun is not begun again.
 const CANCEL_TTL: Duration = Duration::from_secs(10);
-/// Interval of the reports of what callers use, and the time after which one expires.
+/// Interval of the reports of use by callers, and the time after which one expires.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 const USAGE_TTL: Duration = Duration::from_secs(5);
 /// Time for which the index of replicas outlives the last of them.
@@ -112,13 +115,13 @@ pub(crate) enum SharedUse {
     Tasks,
 }
 
-/// Function that returns what callers use at this replica.
+/// Function that returns the present use of quotas by callers at this replica.
 pub(crate) type ReportUse = Box<dyn Fn() -> Vec<(QuotaOwner, SharedUse, usize)> + Send + Sync>;
 
 /// Name of a caller's use: a digest.
 type UseName = [u8; USE_NAME_BYTES];
 
-/// What callers use at other replicas. Each replica reports its own each second; a report that is not
+/// Use of quotas by callers at other replicas. Each replica reports its own each second; a report that is not
 /// renewed expires.
 #[derive(Default)]
 struct UsageReports {
@@ -206,7 +209,7 @@ impl SharedState {
         }
     }
 
-    /// Sets the function that returns what callers use here, once.
+    /// Sets the function that returns the use of quotas by callers at this replica, once.
     pub(crate) fn set_usage_report(&self, report: ReportUse) {
         if self.usage.report.set(report).is_err() {
             debug!("use of callers is reported already");
@@ -342,7 +345,7 @@ impl SharedState {
         self.engine.take(&key, SharedRate { interval, burst }).await.unwrap_or_default()
     }
 
-    /// Returns what a caller uses at other replicas, as it was about a second ago; 0 while the engine
+    /// Returns the use of a caller at other replicas, as it was about a second ago; 0 while the engine
     /// does not answer.
     pub(crate) fn used_elsewhere(&self, owner: &QuotaOwner, of: SharedUse) -> usize {
         let others = lock(&self.usage.others);
@@ -352,7 +355,7 @@ impl SharedState {
         }
     }
 
-    /// Reports what callers use here, and learns what they use at other replicas. Runs until it is
+    /// Reports the use of callers at this replica, and learns that at other replicas. Runs until it is
     /// dropped.
     async fn share_usage(&self) {
         let (replicas, own) = (StateKey::new(StateKind::Replica, b"all"), self.usage_key(&self.holder()));
@@ -401,13 +404,13 @@ impl SharedState {
     /// Claims a push for a client: it is sent once among all replicas. `push` is its digest.
     pub(crate) async fn claim_push(&self, push: &[u8]) -> bool {
         let key = push_key(push);
-        let claimed = self.engine.set_if_absent(&key, &self.replica, SENT_TTL).await;
+        let claimed = self.engine.set_if_absent(&key, &self.replica, PUSH_TTL).await;
         !matches!(claimed, Ok(Some(_)))
     }
 
     /// Frees the claim of a push that the client has not accepted.
     pub(crate) async fn release_push(&self, push: &[u8]) {
-        let released = self.engine.compare_and_set(&push_key(push), &self.replica, None, SENT_TTL).await;
+        let released = self.engine.compare_and_set(&push_key(push), &self.replica, None, PUSH_TTL).await;
         debug!(is_released = released.unwrap_or_default(), "push may be sent again");
     }
 
