@@ -17,6 +17,7 @@ use std::time::Duration;
 use prometheus::IntCounter;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
@@ -114,6 +115,7 @@ pub(crate) fn init(settings: &LogSettings) -> Result<(), LogProblem> {
     let buffer = LogBuffer::start(std::io::stderr())?;
     let (subscriber, filter) = subscriber(settings, buffer.clone(), ansi)?;
     subscriber.try_init().map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
+    limit_log_crate();
     OUTPUT.get_or_init(|| LogOutput { buffer, form: settings.format, ansi });
     FILTER.get_or_init(|| filter);
     Ok(())
@@ -233,9 +235,22 @@ impl LogFilter {
         let levels = levels(filter)?;
         let mut text = lock(&self.text);
         self.levels.reload(levels).map_err(|error| problem(error.to_string()))?;
+        limit_log_crate();
         filter.clone_into(&mut text);
         Ok(())
     }
+}
+
+/// Sets the level of the `log` crate, with which Pingora writes: that of the filter, at most `info`, as its events below
+/// are noise.
+fn limit_log_crate() {
+    let level = LevelFilter::current();
+    log::set_max_level(match level.min(LevelFilter::INFO) {
+        LevelFilter::OFF => log::LevelFilter::Off,
+        LevelFilter::ERROR => log::LevelFilter::Error,
+        LevelFilter::WARN => log::LevelFilter::Warn,
+        _ => log::LevelFilter::Info,
+    });
 }
 
 /// Returns the filter of the settings, else of `RUST_LOG`, else `info`.
@@ -249,7 +264,8 @@ fn levels(filter: &str) -> Result<LogLevels, LogProblem> {
         .parse(filter)
         .map_err(|error| LogProblem::Filter { filter: filter.to_owned(), problem: error.to_string() })?;
     let on = !filter.contains("pingora");
-    Ok(levels.and_then(NoiseFilter { on, hides_reports: on && !allows_debug(filter) }))
+    let most = levels.max_level_hint();
+    Ok(levels.and_then(NoiseFilter { on, hides_reports: on && !allows_debug(filter), most }))
 }
 
 /// Returns true if an output shows colours: it is a terminal, and `NO_COLOR` is not set
@@ -326,9 +342,17 @@ struct NoiseFilter {
     on: bool,
     /// True if reports of Pingora at level `info` are dropped as well.
     hides_reports: bool,
+    /// Highest level of the filter below.
+    most: Option<LevelFilter>,
 }
 
 impl<S: Subscriber> Layer<S> for NoiseFilter {
+    // That of the filter below is lost: `Layered` takes it for the registry. Without one each event of
+    // other crates, many in a request over HTTP/2, would pass through all filters.
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        self.most
+    }
+
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         // Below info other crates print whole requests, credentials included.
         let target = event.metadata().target();
@@ -607,6 +631,20 @@ pub(crate) mod tests {
             ("error", 0),
         ] {
             assert_eq!(written(true, filter, reports).lines().count(), lines, "{filter}");
+        }
+    }
+
+    #[test]
+    fn levels_that_no_output_takes_cost_nothing() {
+        for (filter, most) in [
+            ("warn", LevelFilter::WARN),
+            ("info", LevelFilter::INFO),
+            ("info,mcp_a2a_gateway=debug", LevelFilter::DEBUG),
+            ("off", LevelFilter::OFF),
+        ] {
+            let settings = LogSettings { format: LogFormat::Text, filter: Some(filter.to_owned()) };
+            let (subscriber, _) = subscriber(&settings, io::sink, false).unwrap();
+            assert_eq!(subscriber.max_level_hint(), Some(most), "{filter}");
         }
     }
 
