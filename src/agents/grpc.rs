@@ -161,6 +161,13 @@ impl AgentResponse {
         }
     }
 
+    /// Forgets the header of a response by HTTP. That by gRPC may still end the response.
+    pub(super) fn forget_headers(&mut self) {
+        if let Self::Http(reply) = self {
+            reply.forget_headers();
+        }
+    }
+
     /// Returns true if the body has been read to its end.
     pub(super) fn is_over(&self) -> bool {
         match self {

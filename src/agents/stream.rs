@@ -501,6 +501,7 @@ const MESSAGE_GAP: Duration = Duration::from_secs(5);
 impl EventStream {
     pub(super) fn new(mut reply: AgentResponse, terms: CallLimits) -> Self {
         reply.limit_events(terms.event);
+        reply.forget_headers();
         Self {
             reply,
             decoder: Decoder::new(terms.event),

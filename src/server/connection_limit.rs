@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -229,42 +228,31 @@ impl Drop for AddressPermit<'_> {
     }
 }
 
+impl<A: ServerApp + Send + Sync + 'static> ConnectionLimit<A> {
+    /// Serves a connection to its end, or closes it if there is no room.
+    async fn serve(self: Arc<Self>, mut stream: Stream) {
+        let _permit = match self.admit(&stream) {
+            Ok(permit) => permit,
+            Err(full) => return self.refuse(full),
+        };
+        let mut _address = None;
+        if let Some(proxies) = &self.proxies {
+            // Boxed: its room is free once the address is known.
+            let admitted = Box::pin(self.admit_behind_proxy(&mut stream, proxies)).await;
+            let Some(admitted) = admitted else { return };
+            _address = admitted;
+        }
+        drop(self.app.process_new(stream, &self.quiet).await);
+    }
+}
+
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for ConnectionLimit<A> {
-    // Not an `async fn`, as in `header`: each connection would poll through a larger
-    // future.
-    fn process_new<'life0, 'life1, 'async_trait>(
-        self: &'life0 Arc<Self>,
-        stream: Stream,
-        _: &'life1 ShutdownWatch,
-    ) -> Pin<Box<dyn Future<Output = Option<Stream>> + Send + 'async_trait>>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        Self: 'async_trait,
-    {
-        let permit = match self.admit(&stream) {
-            Ok(permit) => permit,
-            Err(full) => {
-                self.refuse(full);
-                return Box::pin(std::future::ready(None));
-            }
-        };
-        if let Some(proxies) = &self.proxies {
-            let mut stream = stream;
-            return Box::pin(async move {
-                let _address = self.admit_behind_proxy(&mut stream, proxies).await?;
-                let left = self.app.process_new(stream, &self.quiet).await;
-                drop(permit);
-                left
-            });
-        }
-        let served = self.app.process_new(stream, &self.quiet);
-        Box::pin(async move {
-            let left = served.await;
-            drop(permit);
-            left
-        })
+    // A task of its own: that of Pingora, in which the connection was accepted, keeps room for a
+    // handshake, 7 KiB, as long as it runs.
+    async fn process_new(self: &Arc<Self>, stream: Stream, _: &ShutdownWatch) -> Option<Stream> {
+        drop(tokio::spawn(Arc::clone(self).serve(stream)));
+        None
     }
 
     async fn cleanup(&self) {

@@ -52,6 +52,8 @@ pub(crate) use upgrade::ServiceManager;
 /// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
 /// connection and gain nothing.
 const READ_BUFFER: usize = 4 * 1024;
+/// The same below TLS, which has a buffer of its own, and reads past this one.
+const READ_BUFFER_BELOW_TLS: usize = 64;
 /// The write buffer of a client connection; Pingora's own.
 const WRITE_BUFFER: usize = 1460;
 
@@ -551,8 +553,9 @@ fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
     };
     let mut socket = TcpSocketOptions::default();
     socket.tcp_keepalive = Some(keepalive);
+    let read_buffer = if listener.tls.is_some() { READ_BUFFER_BELOW_TLS } else { READ_BUFFER };
     ListenerConfig::tcp(listener.address.to_string())
-        .l4_buffer(L4BufferSettings::new(READ_BUFFER, WRITE_BUFFER))
+        .l4_buffer(L4BufferSettings::new(read_buffer, WRITE_BUFFER))
         .tcp_socket_options(socket)
 }
 

@@ -57,7 +57,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for TlsAcceptor<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let socket = stream.into_any().downcast::<Socket>().ok()?;
         let fresh = self.listeners.fresh();
-        let stream = self.terminate(*socket).await?;
+        // Boxed: the room of a handshake is free when it has ended.
+        let stream = Box::pin(self.terminate(*socket)).await?;
         let has_streams = matches!(stream.selected_alpn_proto(), Some(ALPN::H2));
         // Serves the connection to its end.
         let served = self.app.process_new(stream, shutdown);

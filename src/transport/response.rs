@@ -99,6 +99,12 @@ impl Response {
         &self.inside.head.headers
     }
 
+    /// Forgets the header: its values would keep the buffer in which it was read, 8 KiB, as long as the
+    /// response lasts.
+    pub fn forget_headers(&mut self) {
+        self.inside.head.headers = HeaderMap::new();
+    }
+
     /// Returns the trailers of the response, once its body has been read to its end. They are part of
     /// the header for [`ClientLimits`](super::ClientLimits).
     #[must_use]
