@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::card_fetch::CardFetchError;
 use super::card_fetch::CardKeys;
-use super::endpoints::Endpoints;
+use super::endpoints::{Endpoints, SharedEndpoints};
 use super::grpc;
 use super::resolved::{AgentAddress, CardPolicy, of_source, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
@@ -53,6 +53,7 @@ pub struct Agent {
     configured: Arc<Endpoints>,
     /// The endpoints of cards that are in use, by their addresses.
     endpoints: Mutex<Vec<KnownEndpoints>>,
+    sharing: SharedEndpoints,
     /// Its metrics.
     pub(crate) metrics: Arc<AgentMetrics>,
 }
@@ -70,13 +71,13 @@ impl Agent {
         client: HttpClient,
         outbound: Arc<AllowList>,
         metrics: Arc<AgentMetrics>,
-        before: Option<&Self>,
+        (before, sharing): (Option<&Self>, SharedEndpoints),
     ) -> Result<Self, CardFetchError> {
         let same_card = before.filter(|before| before.settings.card == settings.card);
         let credentials =
             Credentials::new(&settings, client, metrics.clone()).map_err(CardFetchError::Setting)?;
         let signers = settings.signature.as_ref().map(CardKeys::new).transpose()?.map(Arc::new);
-        let configured = Arc::new(Endpoints::new(&settings, 0, &metrics));
+        let configured = Arc::new(Endpoints::new(&settings, 0, &metrics, sharing.clone()));
         let agent = Self {
             forwards: settings.forward_headers.clone().into(),
             settings,
@@ -92,6 +93,7 @@ impl Agent {
             versions: AtomicU64::new(before.map_or(0, |before| before.version() + 1)),
             configured,
             endpoints: Mutex::default(),
+            sharing,
             metrics,
         };
         agent.reach_card()?;
@@ -292,7 +294,7 @@ impl Agent {
         if let Some(found) = found.and_then(|known| known.endpoints.upgrade()) {
             return found;
         }
-        let endpoints = Arc::new(Endpoints::new(&self.settings, first, &self.metrics));
+        let endpoints = Arc::new(Endpoints::new(&self.settings, first, &self.metrics, self.sharing.clone()));
         all.push(KnownEndpoints { addresses, is_grpc, endpoints: Arc::downgrade(&endpoints) });
         endpoints
     }

@@ -16,13 +16,14 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Request, Uri};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::agent::Agent;
 use super::card_fetch::CardFetchError;
 use super::card_fetch::KeptCards;
 use super::card_fetch::{CardRequest, FetchedCard};
 use super::card_fetch::{Seen, verify};
+use super::endpoints::{EndpointSharing, SharedEndpoints};
 use super::grpc;
 use super::resolved::AgentAddress;
 use super::resolved::ResolvedAgent;
@@ -69,6 +70,7 @@ pub(crate) struct AgentUpkeep {
     cards: Mutex<config::Cards>,
     /// The store of cards, if there is one.
     kept: Option<Arc<KeptCards>>,
+    sharing: SharedEndpoints,
 }
 
 impl Directory {
@@ -89,6 +91,7 @@ impl Directory {
             refusals: metrics.outbound.clone(),
             cards: Mutex::new(settings.cards),
             kept: settings.tasks.data_dir.as_deref().map(KeptCards::new).map(Arc::new),
+            sharing: SharedEndpoints::default(),
         };
         Self::with(settings, metrics, Arc::new(upkeep), None)
     }
@@ -128,7 +131,7 @@ impl Directory {
                 client,
                 outbound.clone(),
                 metrics.agent(&name),
-                same.map(|same| &**same),
+                (same.map(|same| &**same), upkeep.sharing.clone()),
             )
             .map_err(|problem| CardFetchError::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
@@ -138,6 +141,13 @@ impl Directory {
         let forwards = agents.iter().flat_map(|agent| agent.forwards.iter().cloned()).collect();
         let on_behalf = agents.iter().any(|agent| agent.uses_caller_token());
         Ok(Self { agents, places, forwards, on_behalf, upkeep })
+    }
+
+    /// Shares affinities and open breakers of endpoints with other replicas from now on, once.
+    pub(crate) fn share_endpoints(&self, sharing: Arc<dyn EndpointSharing>) {
+        if self.upkeep.sharing.set(sharing).is_err() {
+            debug!("endpoints are shared already");
+        }
     }
 
     /// Returns the upkeep of the agents.

@@ -9,16 +9,19 @@
 //! rejection is a response. See `breaker` for the consequences, and `resolved` for addresses.
 //!
 //! The affinity map says which endpoint holds a task or a conversation. It is bounded, and forgets an
-//! entry some time after its last use; a task that is not in it is located (see `locate`).
+//! entry some time after its last use; a task that is not in it is located (see `locate`). Where replicas share
+//! state, an entry that is missing here is looked for there, and an endpoint whose breaker is open at another
+//! replica is chosen last.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use http::StatusCode;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -51,6 +54,25 @@ pub(super) struct Endpoints {
     shared: Arc<EndpointsShared>,
 }
 
+/// Affinities and open breakers that replicas share. An endpoint has the name by which metrics name it.
+#[async_trait]
+pub(crate) trait EndpointSharing: Send + Sync {
+    /// Returns the endpoint that holds a task or a conversation of an agent, if a replica has recorded it.
+    async fn find(&self, agent: &str, kept: AffinityKey<'_>) -> Option<String>;
+
+    /// Records the endpoint that holds a task or a conversation. Does not wait.
+    fn remember(&self, agent: &str, kept: AffinityKey<'_>, endpoint: &str);
+
+    /// Records that the breaker of an endpoint is open for so long, or closed again. Does not wait.
+    fn note_breaker(&self, agent: &str, endpoint: &str, open: Option<Duration>);
+
+    /// Returns true if another replica has the breaker of an endpoint open.
+    fn is_open_elsewhere(&self, agent: &str, endpoint: &str) -> bool;
+}
+
+/// What replicas share of endpoints, once it is set.
+pub(super) type SharedEndpoints = Arc<OnceLock<Arc<dyn EndpointSharing>>>;
+
 /// The endpoints to which a request was sent.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TriedEndpoints(u64);
@@ -66,7 +88,12 @@ pub(super) struct EndpointStatus {
 
 impl Endpoints {
     /// Creates the endpoints; `first` is the number of the first one, by which metrics name it.
-    pub(super) fn new(agent: &config::Agent, first: usize, metrics: &AgentMetrics) -> Self {
+    pub(super) fn new(
+        agent: &config::Agent,
+        first: usize,
+        metrics: &AgentMetrics,
+        sharing: SharedEndpoints,
+    ) -> Self {
         let count = agent.endpoints.len().max(1);
         let mut names: Vec<String> = (first..first + count).map(|number| number.to_string()).collect();
         let mut methods = PerMethod::default();
@@ -76,7 +103,7 @@ impl Endpoints {
                 names.push(name.to_owned());
             }
         }
-        let shared = Arc::<EndpointsShared>::default();
+        let shared = Arc::new(EndpointsShared { sharing, ..EndpointsShared::default() });
         let site = |name: String| EndpointTracker {
             agent: agent.name.clone(),
             metrics: metrics.endpoint(&name),
@@ -193,10 +220,10 @@ impl Endpoints {
     }
 
     fn least_busy(self: &Arc<Self>, tried: TriedEndpoints) -> Result<EndpointPermit<'_>, Duration> {
-        let mut best: Option<(usize, usize)> = None;
+        let mut best: Option<((bool, usize), usize)> = None;
         let mut resting = Vec::new();
         for (at, site) in self.round_robin(1).filter(|(at, _)| !tried.has(*at)) {
-            let busy = site.busy.load(Ordering::Relaxed);
+            let busy = (site.is_open_elsewhere(), site.busy.load(Ordering::Relaxed));
             match site.breaker.is_closed() {
                 true if best.is_none_or(|(least, _)| busy < least) => best = Some((busy, at)),
                 true => {}
@@ -277,8 +304,37 @@ impl Endpoints {
     pub(super) fn remember(&self, at: usize, task: Option<&str>, context: Option<&str>) {
         let Some(homes) = self.homes.as_ref().filter(|_| at < self.count) else { return };
         let now = Instant::now();
-        for kept in [task.map(AffinityKey::Task), context.map(AffinityKey::Context)].into_iter().flatten() {
-            homes.remember(kept, at, now);
+        for kept in affinity_keys(task, context) {
+            if homes.remember(kept, at, now)
+                && let (Some(sharing), Some(site)) = (self.shared.sharing.get(), self.sites.get(at))
+            {
+                sharing.remember(&site.agent, kept, &site.name);
+            }
+        }
+    }
+
+    /// Returns true if the endpoint of a task or a conversation is not known here, and other replicas may know it.
+    pub(super) fn may_learn(&self, task: Option<&str>, context: Option<&str>) -> bool {
+        let Some(homes) = self.homes.as_ref().filter(|_| self.shared.sharing.get().is_some()) else {
+            return false;
+        };
+        let now = Instant::now();
+        let mut keys = affinity_keys(task, context).peekable();
+        keys.peek().is_some() && keys.all(|kept| homes.find(kept, now).is_none())
+    }
+
+    /// Learns the endpoint of a task or a conversation from other replicas. Waits for at most `state.timeout`.
+    pub(super) async fn learn(&self, task: Option<&str>, context: Option<&str>) {
+        let (Some(homes), Some(sharing)) = (&self.homes, self.shared.sharing.get()) else { return };
+        let Some(agent) = self.sites.first().map(|site| &site.agent) else { return };
+        for kept in affinity_keys(task, context) {
+            let found = sharing.find(agent, kept).await;
+            let at =
+                found.and_then(|name| self.sites.iter().take(self.count).position(|site| site.name == name));
+            if let Some(at) = at {
+                homes.remember(kept, at, Instant::now());
+                return;
+            }
         }
     }
 
@@ -337,6 +393,7 @@ pub(super) struct EndpointsShared {
     pub(super) rounds: AtomicU32,
     /// Set once the newest card does not name them any more: others have their metrics then.
     is_retired: AtomicBool,
+    sharing: SharedEndpoints,
 }
 
 /// The permit to send one request to one endpoint. Released when it is dropped.
@@ -461,6 +518,18 @@ impl EndpointTracker {
         }
     }
 
+    /// Returns true if another replica has its breaker open. This one has not failed here: it is a hint.
+    fn is_open_elsewhere(&self) -> bool {
+        let sharing = self.shared.sharing.get();
+        sharing.is_some_and(|sharing| sharing.is_open_elsewhere(&self.agent, &self.name))
+    }
+
+    fn share_breaker(&self, open: Option<Duration>) {
+        if let Some(sharing) = self.shared.sharing.get() {
+            sharing.note_breaker(&self.agent, &self.name, open);
+        }
+    }
+
     /// Logs and counts a transition, once. `error` is the last failure.
     fn note(&self, change: Transition, error: &dyn Display) {
         match change {
@@ -469,11 +538,13 @@ impl EndpointTracker {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);
                 self.metrics.ejections.inc();
                 self.show_up(false);
+                self.share_breaker(Some(pause));
                 warn!(agent = self.agent, endpoint = self.name, %error, ?pause, "endpoint ejected");
             }
             Transition::Returned => {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);
                 self.show_up(true);
+                self.share_breaker(None);
                 info!(agent = self.agent, endpoint = self.name, "endpoint is back");
             }
         }
@@ -487,11 +558,18 @@ const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The key of an affinity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum AffinityKey<'a> {
+pub(crate) enum AffinityKey<'a> {
     /// A task, by its id.
     Task(&'a str),
     /// A conversation, by its id.
     Context(&'a str),
+}
+
+fn affinity_keys<'a>(
+    task: Option<&'a str>,
+    context: Option<&'a str>,
+) -> impl Iterator<Item = AffinityKey<'a>> {
+    [task.map(AffinityKey::Task), context.map(AffinityKey::Context)].into_iter().flatten()
 }
 
 /// The endpoint that holds a task or conversation, and the other endpoints that do not know it.
@@ -533,12 +611,14 @@ impl AffinityMap {
         self.inside().touch(key, now).map(|home| home.at)
     }
 
-    /// Records the endpoint of this key.
-    pub(super) fn remember(&self, kept: AffinityKey<'_>, at: usize, now: Instant) {
+    /// Records the endpoint of this key. Returns true unless it was recorded already.
+    pub(super) fn remember(&self, kept: AffinityKey<'_>, at: usize, now: Instant) -> bool {
         let key = self.key(kept);
         let mut inside = self.inside();
         let home = inside.touch(key, now).filter(|home| home.at == at);
+        let is_new = home.is_none();
         inside.put(key, home.unwrap_or(Affinity { at, round: 0, asked: 0 }), now);
+        is_new
     }
 
     /// Returns true if this endpoint answered in this round that it does not know the key. A round
@@ -602,7 +682,76 @@ impl AffinityState {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+    use crate::telemetry::metrics::Metrics;
+
+    /// Shares among the endpoints of a test.
+    #[derive(Default)]
+    struct MemorySharing {
+        kept: Mutex<HashMap<String, String>>,
+        open: Mutex<HashSet<String>>,
+    }
+
+    #[async_trait]
+    impl EndpointSharing for MemorySharing {
+        async fn find(&self, _: &str, kept: AffinityKey<'_>) -> Option<String> {
+            lock(&self.kept).get(&format!("{kept:?}")).cloned()
+        }
+
+        fn remember(&self, _: &str, kept: AffinityKey<'_>, endpoint: &str) {
+            lock(&self.kept).insert(format!("{kept:?}"), endpoint.to_owned());
+        }
+
+        fn note_breaker(&self, _: &str, endpoint: &str, open: Option<Duration>) {
+            let mut all = lock(&self.open);
+            let _changed =
+                if open.is_some() { all.insert(endpoint.to_owned()) } else { all.remove(endpoint) };
+        }
+
+        fn is_open_elsewhere(&self, _: &str, endpoint: &str) -> bool {
+            lock(&self.open).contains(endpoint)
+        }
+    }
+
+    fn three_endpoints(sharing: &Arc<MemorySharing>) -> Arc<Endpoints> {
+        let mut settings = config::Agent::new("agent", "");
+        settings.endpoints = ["a", "b", "c"].map(|host| format!("http://{host}.example/")).into();
+        let shared = SharedEndpoints::default();
+        assert!(shared.set(sharing.clone()).is_ok());
+        Arc::new(Endpoints::new(&settings, 0, &Metrics::new().unwrap().agent("agent"), shared))
+    }
+
+    #[tokio::test]
+    async fn affinities_of_other_replicas_are_learned() {
+        let sharing = Arc::<MemorySharing>::default();
+        let (one, two) = (three_endpoints(&sharing), three_endpoints(&sharing));
+        one.remember(2, Some("task"), Some("context"));
+        assert!(!one.may_learn(Some("task"), None), "it is known here");
+        assert!(two.may_learn(Some("task"), None) && !two.may_learn(None, None));
+        two.learn(Some("task"), None).await;
+        assert_eq!(two.home("task"), Some(2));
+        assert!(two.may_learn(None, Some("context")));
+        two.learn(None, Some("context")).await;
+        assert!(!two.may_learn(None, Some("context")));
+        two.learn(Some("unknown"), None).await;
+        assert_eq!(two.home("unknown"), None);
+    }
+
+    #[test]
+    fn breaker_of_another_replica_is_a_hint() {
+        let sharing = Arc::<MemorySharing>::default();
+        let endpoints = three_endpoints(&sharing);
+        let chosen = |tried| endpoints.least_busy(tried).map(|permit| permit.at());
+        sharing.note_breaker("agent", "0", Some(Duration::from_secs(1)));
+        for _ in 0..6 {
+            assert!(chosen(TriedEndpoints::default()).is_ok_and(|at| at != 0));
+        }
+        let mut tried = TriedEndpoints::default();
+        [1, 2].into_iter().for_each(|at| tried.add(at));
+        assert_eq!(chosen(tried), Ok(0), "it is not refused");
+    }
 
     #[test]
     fn a_task_and_a_conversation_of_the_same_name_are_two() {

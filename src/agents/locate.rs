@@ -95,6 +95,9 @@ pub(super) async fn locate(
     room: &mut AnswerRoom,
 ) -> Result<Task, AgentFailure> {
     let endpoints = &known.endpoints;
+    if endpoints.may_learn(Some(task), None) {
+        endpoints.learn(Some(task), None).await;
+    }
     let home = endpoints.home(task);
     let mut trouble = None;
     if let Some(home) = home {

@@ -292,6 +292,10 @@ impl ResolvedAgent {
         };
         let mut tried = TriedEndpoints::default();
         let mut failed = None;
+        let (task, context) = (ask.task.as_deref(), ask.context.as_deref());
+        if self.endpoints.may_learn(task, context) {
+            Box::pin(self.endpoints.learn(task, context)).await;
+        }
         loop {
             let turn = match self.endpoints.acquire(ask, tried) {
                 Ok(turn) => turn,

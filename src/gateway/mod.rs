@@ -139,8 +139,12 @@ impl Gateway {
         let http_client = http_client(settings);
         let shared = shared_state(settings)?;
         let limits = Limits::new(&settings.limits, &settings.agents, &metrics);
+        let directory = Directory::new(settings, http_client.clone(), &metrics)?;
+        if let Some(shared) = &shared {
+            directory.share_endpoints(shared.clone());
+        }
         let base = GenerationBase {
-            directory: Arc::new(Directory::new(settings, http_client.clone(), &metrics)?),
+            directory: Arc::new(directory),
             limits: Arc::new(limits.shared_by(shared.clone())),
         };
         let lasting = LastingParts::new(settings, metrics, http_client, &base, shared)?;

@@ -30,6 +30,8 @@ pub(crate) enum StateKind {
     Row,
     /// A replica that is alive.
     Replica,
+    /// The endpoint that holds a task or a conversation.
+    Affinity,
 }
 
 impl StateKind {
@@ -42,6 +44,7 @@ impl StateKind {
             Self::Rate => 'q',
             Self::Row => 'v',
             Self::Replica => 'n',
+            Self::Affinity => 'a',
         }
     }
 }

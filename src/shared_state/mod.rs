@@ -24,6 +24,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::config::{State, StateContent};
@@ -121,13 +122,41 @@ pub(crate) type ReportUse = Box<dyn Fn() -> Vec<(QuotaOwner, SharedUse, usize)> 
 /// Name of a caller's use: a digest.
 type UseName = [u8; USE_NAME_BYTES];
 
-/// Use of quotas by callers at other replicas. Each replica reports its own each second; a report that is not
-/// renewed expires.
+/// Use of quotas by callers, and open breakers, at other replicas. Each replica reports its own each second; a report
+/// that is not renewed expires.
 #[derive(Default)]
 struct UsageReports {
     report: OnceLock<ReportUse>,
     /// Sums of the others' reports.
     others: Mutex<HashMap<UseName, usize>>,
+    /// Endpoints with an open breaker at this replica, and when another request is sent to them.
+    ejected: Mutex<HashMap<UseName, Instant>>,
+}
+
+impl UsageReports {
+    fn note_breaker(&self, agent: &str, endpoint: &str, open: Option<Duration>) {
+        let mut ejected = lock(&self.ejected);
+        let name = endpoint_name(agent, endpoint);
+        match open {
+            Some(open) => drop(ejected.insert(name, Instant::now() + open)),
+            None => drop(ejected.remove(&name)),
+        }
+    }
+
+    fn is_open_elsewhere(&self, agent: &str, endpoint: &str) -> bool {
+        let others = lock(&self.others);
+        !others.is_empty() && others.contains_key(&endpoint_name(agent, endpoint))
+    }
+
+    /// Returns what this replica reports.
+    fn own(&self) -> Vec<(UseName, usize)> {
+        let mut ejected = lock(&self.ejected);
+        let now = Instant::now();
+        ejected.retain(|_, until| *until > now);
+        let breakers = ejected.keys().map(|name| (*name, 1));
+        let used = self.report.get().map(|report| report()).unwrap_or_default();
+        breakers.chain(used.iter().map(|(owner, of, count)| (use_name(owner, *of), *count))).collect()
+    }
 }
 
 /// Shared state of this replica.
@@ -362,7 +391,7 @@ impl SharedState {
         let mut was_empty = true;
         loop {
             tokio::time::sleep(USAGE_INTERVAL).await;
-            let used = self.usage.report.get().map(|report| report()).unwrap_or_default();
+            let used = self.usage.own();
             let (is_empty, sealed) =
                 (used.is_empty(), self.sealer.seal_bytes(&own.hash, &written_usage(&used)));
             let (holder, now) = (self.holder(), Timestamp::now().unix_ms);
@@ -525,11 +554,16 @@ fn use_name(owner: &QuotaOwner, of: SharedUse) -> UseName {
     digest.first_chunk().copied().unwrap_or_default()
 }
 
+fn endpoint_name(agent: &str, endpoint: &str) -> UseName {
+    let name = format!("breaker\0{agent}\0{endpoint}");
+    Sha256::digest(name).first_chunk().copied().unwrap_or_default()
+}
+
 /// Writes a report: digests and numbers.
-fn written_usage(used: &[(QuotaOwner, SharedUse, usize)]) -> Vec<u8> {
-    let entries = used.iter().take(MOST_REPORTED).map(|(owner, of, count)| {
+fn written_usage(used: &[(UseName, usize)]) -> Vec<u8> {
+    let entries = used.iter().take(MOST_REPORTED).map(|(name, count)| {
         let count = u32::try_from(*count).unwrap_or(u32::MAX);
-        [&use_name(owner, *of)[..], &count.to_be_bytes()].concat()
+        [&name[..], &count.to_be_bytes()].concat()
     });
     entries.flatten().collect()
 }

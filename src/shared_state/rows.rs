@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::engine::{EngineError, StateKey, StateKind, TaskRow};
 use super::{REPLICA_BYTES, SharedState, task_key};
+use crate::agents::{AffinityKey, EndpointSharing};
 use crate::config::StateContent;
 use crate::sync::lock;
 use crate::tasks::store::StoreTable;
@@ -42,6 +43,8 @@ enum RowChange {
     Task(SharedTaskRow),
     /// The agent has named the task: its row is under this key now.
     Renamed(Vec<u8>),
+    /// The endpoint of a task or a conversation.
+    Affinity(Vec<u8>),
     Table(TableChange),
 }
 
@@ -72,6 +75,7 @@ impl RowChange {
         match self {
             Self::Task(row) => row.value.len(),
             Self::Renamed(key) => key.len(),
+            Self::Affinity(endpoint) => endpoint.len(),
             Self::Table(change) => change.value.as_ref().map_or(0, Vec::len),
         }
     }
@@ -205,6 +209,40 @@ impl SharedRows for SharedState {
     }
 }
 
+#[async_trait]
+impl EndpointSharing for SharedState {
+    async fn find(&self, agent: &str, kept: AffinityKey<'_>) -> Option<String> {
+        if !self.is_available() {
+            return None;
+        }
+        let row = StateKey::new(StateKind::Affinity, &affinity_name(agent, kept));
+        let read = tokio::time::timeout(self.timeout, self.engine.get(&row)).await;
+        let endpoint = self.sealer.open_bytes(&row.hash, &read.ok()?.ok()??)?;
+        String::from_utf8(endpoint).ok()
+    }
+
+    fn remember(&self, agent: &str, kept: AffinityKey<'_>, endpoint: &str) {
+        self.rows.add(affinity_name(agent, kept), RowChange::Affinity(endpoint.into()));
+    }
+
+    fn note_breaker(&self, agent: &str, endpoint: &str, open: Option<Duration>) {
+        self.usage.note_breaker(agent, endpoint, open);
+    }
+
+    fn is_open_elsewhere(&self, agent: &str, endpoint: &str) -> bool {
+        self.usage.is_open_elsewhere(agent, endpoint)
+    }
+}
+
+/// The key of the endpoint of a task or a conversation; no row of a table or a task begins so.
+fn affinity_name(agent: &str, kept: AffinityKey<'_>) -> Vec<u8> {
+    let (kind, id) = match kept {
+        AffinityKey::Task(id) => ("task", id),
+        AffinityKey::Context(id) => ("context", id),
+    };
+    [b"\xffendpoint\0", agent.as_bytes(), b"\0", kind.as_bytes(), b"\0", id.as_bytes()].concat()
+}
+
 impl SharedState {
     fn add_row(&self, key: &[u8], change: TableChange) {
         let queued = [&[change.table.number(), 0xff], key].concat();
@@ -273,6 +311,11 @@ impl SharedState {
                 let alias = StateKey::new(StateKind::Row, key);
                 let sealed = self.sealer.seal_bytes(&alias.hash, named);
                 self.engine.set(&alias, &sealed, self.task_ttl).await
+            }
+            RowChange::Affinity(endpoint) => {
+                let row = StateKey::new(StateKind::Affinity, key);
+                let sealed = self.sealer.seal_bytes(&row.hash, endpoint);
+                self.engine.set(&row, &sealed, self.task_ttl).await
             }
             RowChange::Table(TableChange { table, value, ttl, is_logged }) => {
                 let Some(key) = key.get(2..) else { return Ok(()) };
@@ -400,4 +443,42 @@ const LOG_OWNER: &str = "log";
 
 fn table_key(table: StoreTable, key: &[u8]) -> StateKey {
     StateKey::new(StateKind::Row, &[b"row\0", &[table.number()][..], key].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::shared_state::USAGE_INTERVAL;
+    use crate::shared_state::tests::replicas;
+
+    #[tokio::test(start_paused = true)]
+    async fn endpoints_of_tasks_and_conversations_are_shared() {
+        let replicas = replicas(2);
+        let [one, two] = replicas.as_slice() else { panic!("two replicas") };
+        let (task, context) = (AffinityKey::Task("x"), AffinityKey::Context("x"));
+        one.remember("agent", task, "1");
+        one.remember("agent", context, "2");
+        assert!(one.flush_rows().await);
+        assert_eq!(two.find("agent", task).await.as_deref(), Some("1"));
+        assert_eq!(two.find("agent", context).await.as_deref(), Some("2"));
+        assert_eq!(two.find("other", task).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn open_breakers_are_hints_until_they_close() {
+        let replicas = replicas(2);
+        let [one, two] = replicas.as_slice() else { panic!("two replicas") };
+        one.note_breaker("agent", "1", Some(USAGE_INTERVAL * 10));
+        one.note_breaker("agent", "2", Some(USAGE_INTERVAL * 10));
+        sleep(USAGE_INTERVAL * 3).await;
+        assert!(two.is_open_elsewhere("agent", "1") && two.is_open_elsewhere("agent", "2"));
+        assert!(!two.is_open_elsewhere("other", "1") && !one.is_open_elsewhere("agent", "1"));
+        one.note_breaker("agent", "2", None);
+        sleep(USAGE_INTERVAL * 3).await;
+        assert!(two.is_open_elsewhere("agent", "1") && !two.is_open_elsewhere("agent", "2"));
+        sleep(USAGE_INTERVAL * 8).await;
+        assert!(!two.is_open_elsewhere("agent", "1"), "a probe is due");
+    }
 }

@@ -65,8 +65,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "sync", "telemetry"]),
     // Rows are persisted through the journal of tasks.
     ("memory", &["quota", "sync", "tasks"]),
-    // Replicas share rows of tasks, and rates of callers.
-    ("shared_state", &["config", "quota", "seal", "sync", "tasks", "timing"]),
+    // Replicas share rows of tasks, rates of callers, and the endpoints of agents.
+    ("shared_state", &["agents", "config", "quota", "seal", "sync", "tasks", "timing"]),
     // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is
     // stopped through `transport`.
     (
