@@ -6,7 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a measurement that fails loudly")]
 
-use std::fmt::Write as _;
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +15,11 @@ use mcp_a2a_gateway::memory::{
 };
 use mcp_a2a_gateway::quota::QuotaOwner;
 use mcp_a2a_gateway::tasks::TaskJournal;
+
+#[path = "gateway/plot.rs"]
+mod plot;
+
+use plot::{Axes, Line};
 
 const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 const ROUNDS: usize = 500;
@@ -75,61 +79,22 @@ fn main() {
     let file = std::env::args().skip_while(|argument| argument != "--plot").nth(1);
     if let Some(file) = file {
         let is_page = |name: &str| name.starts_with("list") || name.starts_with("search");
-        let pages: Vec<_> = lines.into_iter().filter(|(name, _)| is_page(name)).collect();
-        fs::write(&file, plot(&pages)).unwrap();
-        println!("the plot is in {file}");
+        let pages = lines.into_iter().filter(|(name, _)| is_page(name)).map(|(name, figures)| Line {
+            name,
+            points: SIZES
+                .iter()
+                .zip(figures)
+                .map(|(size, took)| (*size as f64, took.as_secs_f64() * 1e6))
+                .collect(),
+        });
+        let axes = Axes {
+            title: "Median time of a page of 20 against the number of keys",
+            x: "kept keys",
+            y: "microseconds for a page of 20 (median)",
+            is_y_logarithmic: true,
+        };
+        plot::lines(file.as_ref(), &axes, &pages.collect::<Vec<_>>());
     }
-}
-
-/// Draws the median time of each kind of page against the number of keys, both on logarithmic axes.
-fn plot(pages: &[(String, Vec<Duration>)]) -> String {
-    const COLOURS: [&str; 8] =
-        ["#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#8c564b", "#ee8866"];
-    let [left, right, top, bottom] = [70.0, 470.0, 30.0, 330.0];
-    let [least, most] = [0.1_f64, 1000.0];
-    let x = |keys: usize| {
-        let part = (keys as f64 / SIZES[0] as f64).log10() / (SIZES[2] as f64 / SIZES[0] as f64).log10();
-        left + part * (right - left)
-    };
-    let y = |micros: f64| {
-        let part = (micros.clamp(least, most) / least).log10() / (most / least).log10();
-        bottom - part * (bottom - top)
-    };
-    let mut svg = String::from(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 380\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>Median time of a page of 20 against the number of keys</title>\n\
-         <style>text { fill: #444 } path { fill: none; stroke-width: 2 } .grid { stroke: #8886; stroke-width: 1 }\n\
-         @media (prefers-color-scheme: dark) { text { fill: #ccc } }</style>\n",
-    );
-    for micros in [0.1, 1.0, 10.0, 100.0, 1000.0] {
-        let at = y(micros);
-        writeln!(svg, "<path class=\"grid\" d=\"M{left} {at:.1}H{right}\"/>").unwrap();
-        writeln!(svg, "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{micros}</text>", left - 8.0, at + 4.0)
-            .unwrap();
-    }
-    for keys in SIZES {
-        let at = x(keys);
-        writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {top}V{bottom}\"/>").unwrap();
-        let (below, thousands) = (bottom + 18.0, keys / 1000);
-        writeln!(svg, "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{thousands},000</text>")
-            .unwrap();
-    }
-    writeln!(svg, "<text x=\"270\" y=\"368\" text-anchor=\"middle\">kept keys</text>").unwrap();
-    writeln!(svg, "<text x=\"16\" y=\"18\">microseconds for a page of 20 (median)</text>").unwrap();
-    for (index, ((name, figures), colour)) in pages.iter().zip(COLOURS).enumerate() {
-        let points = SIZES.iter().zip(figures).map(|(keys, took)| (x(*keys), y(took.as_secs_f64() * 1e6)));
-        let path: Vec<String> = points.clone().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-        writeln!(svg, "<path stroke=\"{colour}\" d=\"M{}\"/>", path.join("L")).unwrap();
-        for (x, y) in points {
-            writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>").unwrap();
-        }
-        let row = top + 12.0 + 22.0 * index as f64;
-        writeln!(svg, "<rect x=\"490\" y=\"{:.1}\" width=\"14\" height=\"4\" fill=\"{colour}\"/>", row - 6.0)
-            .unwrap();
-        writeln!(svg, "<text x=\"510\" y=\"{row:.1}\">{name}</text>").unwrap();
-    }
-    svg.push_str("</svg>\n");
-    svg
 }
 
 fn owner() -> QuotaOwner {

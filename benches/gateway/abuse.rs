@@ -77,7 +77,7 @@ impl Abuse {
 
 /// Measures, and prints a table.
 pub(crate) async fn run(options: &Options) {
-    let agent = Process::role("agent", &[]);
+    let agent = Process::agent(options);
     let port = free_port();
     let mut more = "limits: { caller_rate: 200 }\nauth:\n  api_keys:\n    keys:\n".to_owned();
     let names = (0..GOOD).map(|number| format!("good-{number}")).chain(["greedy".to_owned()]);
@@ -88,7 +88,7 @@ pub(crate) async fn run(options: &Options) {
         });
         writeln!(more, "      {name}: \"sha256:{hash}\"").unwrap();
     }
-    let config = write_config(port, agent.port, options, (&more, &["plain"]));
+    let config = write_config(&[(port, String::new())], agent.port, options, (&more, &["plain"]));
     let gateway = Process::gateway(config.path(), port);
     until_ready(port).await;
     let mut times = Abuse::ALL.map(|abuse| (abuse, Vec::new()));

@@ -3,7 +3,8 @@
 //!
 //! A plain one (`/plain`) and one by gRPC (`/remote` is its card) answer with a finished task, one for many tasks (`/many`) with another
 //! one each time, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
-//! other, so that no proxy gets two of them at once.
+//! other, so that no proxy gets two of them at once, and one that is slow (`/waiting`) with the first event of a task
+//! that never ends. With certificates the port takes TLS too.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,40 +23,59 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use mcp_a2a_gateway::a2a::grpc::{response_to_protobuf, write_frame};
 use mcp_a2a_gateway::a2a::{Dialect, Operation};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_rustls::TlsAcceptor;
 
-use super::mcp::GRPC_SEND;
+use super::keys::server_config;
+use super::mcp::{GRPC_SEND, text};
+use super::options::AgentRole;
 
 /// Number of events in a response of the streaming agent, the finished task included.
 pub(crate) const EVENTS: u32 = 10;
 const APART: Duration = Duration::from_millis(1);
 
 /// Runs until the process ends.
-pub(crate) fn run(port: u16) {
+pub(crate) fn run(role: &AgentRole) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let tls = role.keys.as_deref().map(|keys| TlsAcceptor::from(server_config(keys, role.is_http2)));
     runtime.block_on(async {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-        let script: &Script = Box::leak(Box::new(Script::new(port)));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, role.port)).await.unwrap();
+        let script: &Script = Box::leak(Box::new(Script::new(role)));
         loop {
             let (socket, _) = listener.accept().await.unwrap();
             socket.set_nodelay(true).unwrap();
+            let tls = tls.clone();
             tokio::spawn(async move {
-                let answer = service_fn(move |request| script.answer(request));
-                let is_http2 = is_http2(&socket).await;
-                let socket = TokioIo::new(socket);
-                // A broken connection ends; the peer knows.
-                match is_http2 {
-                    true => {
-                        let http2 = http2::Builder::new(TokioExecutor::new());
-                        drop(http2.serve_connection(socket, answer).await);
+                match tls {
+                    Some(tls) => {
+                        // A broken connection ends; the peer knows.
+                        let Ok(stream) = tls.accept(socket).await else { return };
+                        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                        serve(script, stream, is_http2).await;
                     }
-                    false => drop(http1::Builder::new().serve_connection(socket, answer).await),
+                    None => {
+                        let is_http2 = is_http2(&socket).await;
+                        serve(script, socket, is_http2).await;
+                    }
                 }
             });
         }
     });
+}
+
+async fn serve<S>(script: &'static Script, stream: S, is_http2: bool)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let answer = service_fn(move |request| script.answer(request));
+    let stream = TokioIo::new(stream);
+    match is_http2 {
+        true => drop(http2::Builder::new(TokioExecutor::new()).serve_connection(stream, answer).await),
+        false => drop(http1::Builder::new().serve_connection(stream, answer).await),
+    }
 }
 
 /// Returns true if a connection begins as one of HTTP/2: no method of this agent begins with `PRI`.
@@ -67,27 +87,32 @@ async fn is_http2(socket: &TcpStream) -> bool {
 struct Script {
     card: Bytes,
     many_card: Bytes,
-    /// Number of tasks of `/many` so far.
+    /// Number of tasks of `/many` and `/waiting` so far.
     made: AtomicU64,
     flowing_card: Bytes,
     remote_card: Bytes,
+    waiting_card: Bytes,
     task: Bytes,
     /// The same by gRPC, in its frame.
     message: Bytes,
     events: [Bytes; EVENTS as usize],
+    finished: Value,
 }
 
 impl Script {
-    fn new(port: u16) -> Self {
+    fn new(role: &AgentRole) -> Self {
+        let (port, finished) = (role.port, finished(&text(role.text_bytes)));
         Self {
             card: card(port, "plain"),
             many_card: card(port, "many"),
             made: AtomicU64::new(0),
             flowing_card: card(port, "flowing"),
             remote_card: card(port, "remote"),
-            task: task(),
-            message: message(),
-            events: std::array::from_fn(event),
+            waiting_card: card(port, if role.keys.is_some() { "waiting-tls" } else { "waiting" }),
+            task: answer(&json!({ "task": finished })).into(),
+            message: message(&finished),
+            events: std::array::from_fn(|number| event(number, &finished)),
+            finished,
         }
     }
 
@@ -99,6 +124,7 @@ impl Script {
         let by_grpc = request.uri().path() == GRPC_SEND;
         let flowing = request.uri().path().starts_with("/flowing");
         let many = request.uri().path().starts_with("/many");
+        let waiting = request.uri().path().starts_with("/waiting");
         let wants_card = request.method() == http::Method::GET;
         request.into_body().collect().await?;
         let whole = |text: &Bytes| Either::Left(Full::new(text.clone()));
@@ -108,6 +134,8 @@ impl Script {
                 "application/grpc",
                 Either::Right(Either::Right(Unary { message: Some(self.message.clone()) })),
             ),
+            (true, _) if waiting => ("application/json", whole(&self.waiting_card)),
+            (false, _) if waiting => ("text/event-stream", Either::Right(Either::Left(self.begun_task()))),
             (true, _) if many => ("application/json", whole(&self.many_card)),
             (false, _) if many => ("application/json", whole(&self.another_task())),
             (true, false) => ("application/json", whole(&self.card)),
@@ -121,10 +149,22 @@ impl Script {
 
 impl Script {
     fn another_task(&self) -> Bytes {
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let mut task = finished();
-        task["id"] = json!(format!("0195f2a4-7c11-7f3e-9d55-{number:012x}"));
+        let mut task = self.finished.clone();
+        task["id"] = self.next_id();
         answer(&json!({ "task": task })).into()
+    }
+
+    /// Begins a task of its own, and nothing more happens.
+    fn begun_task(&self) -> Events {
+        let task =
+            json!({"id": self.next_id(), "contextId": CONTEXT, "status": {"state": "TASK_STATE_WORKING"}});
+        let event = format!("data: {}\r\n\r\n", answer(&json!({ "task": task })));
+        Events { is_endless: true, ..Events::new(&[event.into()]) }
+    }
+
+    fn next_id(&self) -> Value {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        json!(format!("0195f2a4-7c11-7f3e-9d55-{number:012x}"))
     }
 }
 
@@ -132,11 +172,13 @@ impl Script {
 struct Events {
     left: VecDeque<Bytes>,
     pause: Pin<Box<Sleep>>,
+    /// The stream stays open after its events.
+    is_endless: bool,
 }
 
 impl Events {
     fn new(events: &[Bytes]) -> Self {
-        Self { left: events.iter().cloned().collect(), pause: Box::pin(sleep(APART)) }
+        Self { left: events.iter().cloned().collect(), pause: Box::pin(sleep(APART)), is_endless: false }
     }
 }
 
@@ -148,6 +190,9 @@ impl Body for Events {
         mut self: Pin<&mut Self>,
         waiting: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.is_endless && self.left.is_empty() {
+            return Poll::Pending;
+        }
         ready!(self.pause.as_mut().poll(waiting));
         self.pause.as_mut().reset(Instant::now() + APART);
         Poll::Ready(self.left.pop_front().map(|event| Ok(Frame::data(event))))
@@ -183,8 +228,8 @@ impl Body for Unary {
 
 const STATUS: header::HeaderName = header::HeaderName::from_static("grpc-status");
 
-fn message() -> Bytes {
-    let task = json!({ "task": finished() }).to_string();
+fn message(finished: &Value) -> Bytes {
+    let task = json!({ "task": finished }).to_string();
     let message = response_to_protobuf(Operation::Send, Dialect::V1, task.as_bytes()).unwrap();
     let mut frame = Vec::new();
     assert!(write_frame(&mut frame, &message));
@@ -194,12 +239,14 @@ fn message() -> Bytes {
 fn card(port: u16, name: &str) -> Bytes {
     let (url, binding) = match name {
         "remote" => (format!("127.0.0.1:{port}"), "GRPC"),
+        "waiting-tls" => (format!("https://localhost:{port}/waiting"), "JSONRPC"),
         name => (format!("http://127.0.0.1:{port}/{name}"), "JSONRPC"),
     };
+    let has_streams = ["flowing", "waiting", "waiting-tls"].contains(&name);
     let card = json!({
         "name": name, "description": "Says the same to everyone.", "version": "1.0.0",
         "supportedInterfaces": [{"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}],
-        "capabilities": {"streaming": name == "flowing"},
+        "capabilities": {"streaming": has_streams},
         "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
         "skills": [{"id": "say", "name": "Say", "description": "Says something.", "tags": ["bench"]}],
     });
@@ -209,15 +256,11 @@ fn card(port: u16, name: &str) -> Bytes {
 const TASK: &str = "0195f2a4-7c11-7f3e-9d55-3f0c8f6b2a10";
 const CONTEXT: &str = "0195f2a4-7c11-7f3e-9d55-4b1d7e2c9f33";
 
-fn task() -> Bytes {
-    answer(&json!({"task": finished()})).into()
-}
-
 /// Returns working, working …, and then the finished task.
-fn event(number: usize) -> Bytes {
+fn event(number: usize, finished: &Value) -> Bytes {
     let last = EVENTS as usize - 1;
     let result = if number == last {
-        json!({"task": finished()})
+        json!({"task": finished})
     } else {
         let message = json!({"messageId": format!("m-{number}"), "role": "ROLE_AGENT",
                              "parts": [{"text": format!("Asking weather station {number} of {last}")}]});
@@ -228,9 +271,7 @@ fn event(number: usize) -> Bytes {
     format!("data: {}\r\n\r\n", answer(&result)).into()
 }
 
-fn finished() -> serde_json::Value {
-    let text = "On Saturday it will rain until noon, then clear up; take an umbrella. Sunday is dry and windy, \
-                with 17 degrees in the afternoon and 11 at night, so take a jacket for the evening.";
+fn finished(text: &str) -> Value {
     json!({
         "id": TASK, "contextId": CONTEXT,
         "status": {"state": "TASK_STATE_COMPLETED", "timestamp": "2026-11-20T23:28:35.481174Z"},
@@ -240,6 +281,6 @@ fn finished() -> serde_json::Value {
     })
 }
 
-fn answer(result: &serde_json::Value) -> String {
+fn answer(result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string()
 }

@@ -13,10 +13,10 @@ const WAYS: [Way; 4] = [Way::Gateway, Way::Face, Way::GatewayStream, Way::FaceSt
 
 /// Measures each way, and prints the CPU of a call in both gateways.
 pub(crate) async fn run(binary: &str, options: &Options) {
-    let agent = Process::role("agent", &[]);
+    let agent = Process::agent(options);
     let sides = [None, Some(binary)].map(|binary| {
         let port = free_port();
-        let config = write_config(port, agent.port, options, ("", &["plain", "flowing"]));
+        let config = write_config(&[(port, String::new())], agent.port, options, ("", &["plain", "flowing"]));
         let process = match binary {
             Some(binary) => Process::other_gateway(binary, config.path(), port),
             None => Process::quiet_gateway(config.path(), port),
@@ -30,7 +30,7 @@ pub(crate) async fn run(binary: &str, options: &Options) {
             // Every other round backwards.
             let places = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
             for place in places {
-                costs[place].push(cost(way, &sides[place].1, &agent, round, options).await);
+                costs[place].push(cost(way, &sides[place].1, round, options).await);
             }
             ratios.push(costs[0][round] / costs[1][round]);
         }
@@ -44,14 +44,8 @@ pub(crate) async fn run(binary: &str, options: &Options) {
 }
 
 /// Returns the CPU of one call at this gateway, in microseconds.
-pub(crate) async fn cost(
-    way: Way,
-    gateway: &Process,
-    agent: &Process,
-    round: usize,
-    options: &Options,
-) -> f64 {
-    let asked = question(way, [agent.port, gateway.port, gateway.port]).await;
+pub(crate) async fn cost(way: Way, gateway: &Process, round: usize, options: &Options) -> f64 {
+    let asked = question(way, gateway.port, options).await;
     let mut load = Load::open(&asked, options.connections_of(round)).await;
     let before = gateway.cpu();
     let times = load.run(options.period).await;

@@ -59,10 +59,10 @@ pub(crate) async fn run(most: usize, options: &Options) {
 
 impl Crowd {
     async fn set_up(options: &Options) -> Self {
-        let agent = Process::role("agent", &[]);
+        let agent = Process::agent(options);
         let port = free_port();
         let room = "tasks: { max: 10000000, max_bytes: 16GiB }\nlimits: { caller_tasks: 1000000 }\n";
-        let config = write_config(port, agent.port, options, (room, &["many"]));
+        let config = write_config(&[(port, String::new())], agent.port, options, (room, &["many"]));
         let gateway = Process::gateway(config.path(), port);
         let session = mcp::session_with(port, "many_say").await.into();
         Self { gateway, _agent: agent, _config: config, session, handles: Vec::new() }

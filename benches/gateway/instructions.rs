@@ -2,43 +2,70 @@
 //!
 //! Unlike time, the count hardly depends on the machine or on what else runs there, so that it can be compared with a stored
 //! figure (see `benches/instructions`). Calls go one after the other over one connection: a count under load would depend on
-//! how many of them a thread finds at once.
+//! how many of them a thread finds at once. `gateway-telemetry` is the call of `gateway` with an access log and with spans of
+//! one request of 100.
 
 use std::path::Path;
 use std::process::Command;
 use std::{fs, iter};
 
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 
 use super::load::Load;
 use super::options::Options;
 use super::process::{Process, free_port};
+use super::telemetry::collect;
 use super::way::{Way, question, write_config};
 
 /// Number of calls for one figure.
 const CALLS: usize = 400;
 
+const WAYS: [Way; 7] = [
+    Way::Ping,
+    Way::Gateway,
+    Way::Face,
+    Way::GatewayStream,
+    Way::FaceStream,
+    Way::GatewayGrpc,
+    Way::FaceGrpc,
+];
+
 /// Counts each way through the gateway and prints one JSON object: instructions per call, by the name of the way.
 pub(crate) async fn run(options: &Options) {
-    let agent = Process::role("agent", &[]);
+    let agent = Process::agent(options);
+    let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let traces =
+        format!("tracing: {{ endpoint: \"http://{}\", ratio: 0.01 }}\n", collector.local_addr().unwrap());
+    tokio::spawn(collect(collector));
+    let mut figures = Vec::new();
+    let ways: Vec<Way> = WAYS.into_iter().filter(|way| options.wants(way.name())).collect();
+    count(&agent, "", options, &ways, |way, count| figures.push(format!(r#""{}": {count}"#, way.name())))
+        .await;
+    if options.wants("gateway-telemetry") {
+        let logging = Options { log: "info".to_owned(), ..options.clone() };
+        let mut note = |_, count| figures.push(format!(r#""gateway-telemetry": {count}"#));
+        count(&agent, &traces, &logging, &[Way::Gateway], &mut note).await;
+    }
+    println!("{{{}}}", figures.join(", "));
+}
+
+/// Counts these ways in a gateway with more settings.
+async fn count(agent: &Process, more: &str, options: &Options, ways: &[Way], mut note: impl FnMut(Way, u64)) {
     let port = free_port();
-    let config = write_config(port, agent.port, options, ("", &["plain", "flowing"]));
+    let config =
+        write_config(&[(port, String::new())], agent.port, options, (more, &["plain", "flowing", "remote"]));
     let profiles = TempDir::new().unwrap();
     let gateway = Process::counted(config.path(), port, &profiles.path().join("profile"));
-    let mut figures = Vec::new();
-    for way in [Way::Gateway, Way::Face, Way::GatewayStream, Way::FaceStream] {
-        if !options.wants(way.name()) {
-            continue;
-        }
-        let asked = question(way, [agent.port, port, port]).await;
+    for way in ways {
+        let asked = question(*way, port, options).await;
         let mut load = Load::open(&asked, 1).await;
         // The profile so far is of the start and of the calls that warm up.
         write_profile(&gateway);
         load.run_calls(CALLS).await;
         write_profile(&gateway);
-        figures.push(format!(r#""{}": {}"#, way.name(), newest_total(profiles.path()) / CALLS as u64));
+        note(*way, newest_total(profiles.path()) / CALLS as u64);
     }
-    println!("{{{}}}", figures.join(", "));
 }
 
 /// Has callgrind write what it has counted since the last time.

@@ -7,31 +7,16 @@ use std::time::{Duration, Instant};
 use memchr::memmem;
 use tokio::task::JoinSet;
 
-use super::connection::{Connection, GrpcConnection};
+use super::connection::{ClientConnection, ClientTransport};
 
 /// A request, its port, and the text that every good response contains.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) port: u16,
-    /// The bytes of a request of HTTP/1.1, or the body of one by gRPC.
+    pub(crate) transport: ClientTransport,
+    /// The bytes of a request of HTTP/1.1, from which one of HTTP/2 is made where that is spoken.
     pub(crate) request: Arc<[u8]>,
     pub(crate) marker: &'static str,
-    pub(crate) is_grpc: bool,
-}
-
-/// A connection of a client, by HTTP/1.1 or gRPC.
-enum ClientConnection {
-    Http(Connection),
-    Grpc(Box<GrpcConnection>),
-}
-
-impl ClientConnection {
-    async fn open(question: &Question) -> Self {
-        match question.is_grpc {
-            false => Self::Http(Connection::open(question.port).await),
-            true => Self::Grpc(Box::new(GrpcConnection::open(question.port, &question.request).await)),
-        }
-    }
 }
 
 /// Calls of each connection before anything is counted.
@@ -50,7 +35,8 @@ impl Load {
     pub(crate) async fn open(question: &Question, connections: usize) -> Self {
         let mut load = Self { connections: Vec::new(), question: question.clone() };
         for _ in 0..connections {
-            load.connections.push(ClientConnection::open(question).await);
+            let opened = ClientConnection::open(question.port, &question.transport, &question.request).await;
+            load.connections.push(opened);
         }
         load.ask(Stop { at: None, after: WARM_UP }).await;
         load
@@ -97,13 +83,7 @@ async fn one(
     let marker = memmem::Finder::new(question.marker);
     let mut begun = Instant::now();
     while times.len() < stop.after && stop.at.is_none_or(|at| begun < at) {
-        let (answer, is_ok) = match &mut connection {
-            ClientConnection::Http(connection) => {
-                let answer = connection.exchange(&question.request).await;
-                (answer, answer.starts_with(b"HTTP/1.1 200"))
-            }
-            ClientConnection::Grpc(connection) => connection.exchange().await,
-        };
+        let (answer, is_ok) = connection.exchange(&question.request).await;
         let good = is_ok && marker.find(answer).is_some();
         assert!(good, "port {} answers: {}", question.port, String::from_utf8_lossy(answer));
         let done = Instant::now();

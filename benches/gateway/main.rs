@@ -1,20 +1,23 @@
 //! The cost of a call in the gateway, compared with a bare Pingora pass-through to the same agent
 //! in the same run.
 //!
-//! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N]
-//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse] [--telemetry]
-//! [--beside BINARY] [--instructions]`.
+//! `cargo bench --bench gateway -- [--json] [--plot FILE] [--rounds N] [--seconds S] [--connections N] [--threads N]
+//! [--log LEVEL] [--only WAYS] [--text BYTES] [--listener plain|tls|mtls] [--http2]`, and one of `--tasks N`, `--tls`,
+//! `--abuse`, `--telemetry`, `--beside BINARY`, `--instructions`, `--idle N`, `--flat`, `--start` for another measurement
+//! than calls.
 //!
-//! Five processes on loopback: the load (this one), the agent, the pass-through for HTTP/1.1 and the
-//! one for gRPC, and the real gateway. The ways to the agent take turns in every round; figures are medians over rounds, and
-//! ratios are made within a round, so that other work of the machine affects both sides. CPU is
-//! that of the process on the way alone, never of load or agent. With `--instructions` instead: the
+//! Several processes on loopback: the load (this one), the agent, the pass-through for HTTP/1.1 and the
+//! one for gRPC, nginx and HAProxy where they are installed, and the real gateway. The ways to the agent take turns in every
+//! round; figures are medians over rounds, and ratios are made within a round, so that other work of the machine affects both
+//! sides. CPU is that of the process on the way alone, never of load or agent. With `--instructions` instead: the
 //! number of instructions of a call (needs valgrind). With `--tls` instead: the cost of
 //! TLS, compared with nginx. With `--abuse` instead: the effect of abusive callers on good ones.
 //! With `--telemetry` instead: the cost of metrics, access log and traces together.
 //! With `--beside BINARY` instead: the cost of each way in this gateway and in another binary of it.
-//! With `--tasks N` instead: the cost of a query for one task among N. See also `benches/translate`
-//! for the cost of translation alone.
+//! With `--tasks N` instead: the cost of a query for one task among N. With `--idle N` instead: the memory of connections
+//! and streams without traffic. With `--flat` instead: a call with few and with many agents, rules, streams and workers.
+//! With `--start` instead: the time until the gateway is ready. See also `benches/translate` for the cost of translation
+//! alone, and `benches/report`, which runs all of these.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,18 +32,24 @@ mod agent;
 mod beside;
 mod connection;
 mod crowd;
+mod flat;
+mod idle;
 mod instructions;
+mod keys;
 mod load;
 mod mcp;
 mod options;
 mod pass;
+mod peers;
+mod plot;
 mod process;
 mod report;
+mod start;
 mod telemetry;
 mod tls;
 mod way;
 
-use options::{Options, Role};
+use options::{Measurement, Options, Role};
 
 /// As in the gateway.
 #[global_allocator]
@@ -48,39 +57,35 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
     match Role::of_this_process() {
-        Role::Agent { port } => agent::run(port),
-        Role::Pass { port, agent, threads, is_http2 } => pass::run(port, agent, threads, is_http2),
+        Role::Agent(role) => agent::run(&role),
+        Role::Pass(role) => pass::run(&role),
         Role::Load(options) => measure(&options),
     }
 }
 
 fn measure(options: &Options) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    if options.tls {
-        return runtime.block_on(tls::run(options));
-    }
-    if options.abuse {
-        return runtime.block_on(abuse::run(options));
-    }
-    if options.telemetry {
-        return runtime.block_on(telemetry::run(options));
-    }
-    if let Some(binary) = &options.beside {
-        return runtime.block_on(beside::run(binary, options));
-    }
-    if options.instructions {
-        return runtime.block_on(instructions::run(options));
-    }
-    if let Some(tasks) = options.tasks {
-        return runtime.block_on(crowd::run(tasks, options));
-    }
-    let rounds = runtime.block_on(async {
+    runtime.block_on(async {
         tokio::select! {
-            rounds = rounds(options) => rounds,
-            () = process::told_to_end() => Vec::new(),
+            () = run(options) => {}
+            () = process::told_to_end() => {}
         }
     });
-    report::print(options, &rounds);
+}
+
+async fn run(options: &Options) {
+    match &options.measurement {
+        Measurement::Ways => report::print(options, &rounds(options).await),
+        Measurement::Tasks(tasks) => crowd::run(*tasks, options).await,
+        Measurement::Tls => tls::run(options).await,
+        Measurement::Abuse => abuse::run(options).await,
+        Measurement::Telemetry => telemetry::run(options).await,
+        Measurement::Beside(binary) => beside::run(binary, options).await,
+        Measurement::Instructions => instructions::run(options).await,
+        Measurement::Idle(most) => idle::run(*most, options).await,
+        Measurement::Flat => flat::run(options).await,
+        Measurement::Start => start::run(options),
+    }
 }
 
 async fn rounds(options: &Options) -> Vec<Vec<way::Sample>> {

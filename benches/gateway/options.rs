@@ -1,63 +1,146 @@
 //! The options of the command line, and the role of this process.
 
 use std::env;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Role of this process.
 pub(crate) enum Role {
     /// The agent.
-    Agent { port: u16 },
+    Agent(AgentRole),
     /// The pass-through.
-    Pass { port: u16, agent: u16, threads: usize, is_http2: bool },
+    Pass(PassRole),
     /// The load, which starts the others.
     Load(Options),
+}
+
+/// Settings of the agent.
+pub(crate) struct AgentRole {
+    pub(crate) port: u16,
+    pub(crate) text_bytes: usize,
+    /// Where the certificates are; then every connection begins with TLS.
+    pub(crate) keys: Option<PathBuf>,
+    /// HTTP/2 over TLS.
+    pub(crate) is_http2: bool,
+}
+
+/// Settings of the pass-through.
+pub(crate) struct PassRole {
+    pub(crate) port: u16,
+    pub(crate) agent: u16,
+    pub(crate) threads: usize,
+    /// HTTP/2 to the agent.
+    pub(crate) is_grpc: bool,
+    pub(crate) listener: Listener,
+    /// HTTP/2 from clients.
+    pub(crate) is_http2: bool,
+    /// Where the certificates are.
+    pub(crate) keys: PathBuf,
+}
+
+/// Kind of listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    Plain,
+    Tls,
+    /// With a certificate of the client, and a revocation list.
+    Mutual,
+}
+
+impl Listener {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Tls => "tls",
+            Self::Mutual => "mtls",
+        }
+    }
+
+    fn read(word: &str) -> Self {
+        let all = [Self::Plain, Self::Tls, Self::Mutual];
+        all.into_iter().find(|one| one.name() == word).unwrap_or_else(|| panic!("{word}: plain, tls or mtls"))
+    }
+}
+
+/// The measurement.
+#[derive(Debug, Clone)]
+pub(crate) enum Measurement {
+    /// Calls on each way to the agent.
+    Ways,
+    /// Queries for one task among so many.
+    Tasks(usize),
+    /// The cost of TLS.
+    Tls,
+    /// The effect of abuse on good callers.
+    Abuse,
+    /// The cost of telemetry.
+    Telemetry,
+    /// Calls in this binary of the gateway too.
+    Beside(String),
+    /// The number of instructions of a call.
+    Instructions,
+    /// The memory of connections and streams without traffic, so many at most.
+    Idle(usize),
+    /// A call with few and with many agents, rules, streams and workers.
+    Flat,
+    /// The time until the gateway is ready, and its memory then.
+    Start,
 }
 
 /// Options of the measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
+    pub(crate) measurement: Measurement,
     pub(crate) json: bool,
+    /// File for a plot of the figures, as SVG.
+    pub(crate) plot: Option<PathBuf>,
     pub(crate) rounds: usize,
     /// Time for which each way is loaded in each round.
     pub(crate) period: Duration,
     /// In the first round (see [`Self::connections_of`]).
     pub(crate) connections: usize,
-    /// Worker threads of pass-through and gateway.
+    /// Worker threads of each proxy.
     pub(crate) threads: usize,
-    /// The log level of the gateway; the pass-through logs nothing.
+    /// The log level of the gateway; the other proxies log nothing.
     pub(crate) log: String,
     /// Only these ways, between commas; empty: all.
     pub(crate) only: String,
-    /// Instead of the ways: the number of tasks in the map.
-    pub(crate) tasks: Option<usize>,
-    /// Instead of the ways: the cost of TLS.
-    pub(crate) tls: bool,
-    /// Instead of the ways: the effect of abuse on good callers.
-    pub(crate) abuse: bool,
-    /// Instead of the ways: the cost of telemetry.
-    pub(crate) telemetry: bool,
-    /// Instead of the ways beside a pass-through: beside this binary of the gateway.
-    pub(crate) beside: Option<String>,
-    /// Instead of the ways: how many instructions a call takes.
-    pub(crate) instructions: bool,
+    /// Bytes of the text in a message, and in the agent's response.
+    pub(crate) text_bytes: usize,
+    /// The listener of each proxy, for calls.
+    pub(crate) listener: Listener,
+    /// Clients speak HTTP/2 to each proxy.
+    pub(crate) is_http2: bool,
 }
 
 impl Role {
     pub(crate) fn of_this_process() -> Self {
         let words: Vec<String> = env::args().skip(1).collect();
-        let number = |place: usize| words[place].parse::<u16>().expect("a number");
+        let number = |place: usize| words[place].parse::<usize>().expect("a number");
+        let port = |place: usize| u16::try_from(number(place)).expect("a port");
         match words.first().map(String::as_str) {
-            Some("agent") => Self::Agent { port: number(1) },
-            Some(role @ ("pass" | "pass-grpc")) => Self::Pass {
-                port: number(1),
-                agent: number(2),
-                threads: number(3).into(),
-                is_http2: role == "pass-grpc",
-            },
+            Some("agent") => Self::Agent(AgentRole {
+                port: port(1),
+                text_bytes: number(2),
+                is_http2: words.get(3).is_some_and(|version| version == "h2"),
+                keys: words.get(4).map(PathBuf::from),
+            }),
+            Some(role @ ("pass" | "pass-grpc")) => Self::Pass(PassRole {
+                port: port(1),
+                agent: port(2),
+                threads: number(3),
+                is_grpc: role == "pass-grpc",
+                listener: Listener::read(&words[4]),
+                is_http2: words[5] == "h2",
+                keys: PathBuf::from(&words[6]),
+            }),
             _ => Self::Load(Options::read(&words)),
         }
     }
 }
+
+/// About a short question and its answer: 470 bytes of request and 755 of response.
+const TEXT_BYTES: usize = 180;
 
 impl Options {
     /// Returns true if this way is to be measured.
@@ -77,41 +160,51 @@ impl Options {
         // that everything works.
         let in_earnest = words.iter().any(|word| word == "--bench");
         let mut options = Self {
+            measurement: Measurement::Ways,
             json: false,
+            plot: None,
             rounds: if in_earnest { 7 } else { 1 },
             period: Duration::from_millis(if in_earnest { 2000 } else { 200 }),
             connections: 32,
             threads: 1,
             log: "warn".to_owned(),
             only: String::new(),
-            tasks: None,
-            tls: false,
-            abuse: false,
-            telemetry: false,
-            beside: None,
-            instructions: false,
+            text_bytes: TEXT_BYTES,
+            listener: Listener::Plain,
+            is_http2: false,
         };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
             match word {
                 "--bench" => {}
-                "--tls" => options.tls = true,
-                "--instructions" => options.instructions = true,
-                "--abuse" => options.abuse = true,
-                "--telemetry" => options.telemetry = true,
-                "--beside" => options.beside = Some(value().to_owned()),
+                "--tls" => options.measurement = Measurement::Tls,
+                "--instructions" => options.measurement = Measurement::Instructions,
+                "--abuse" => options.measurement = Measurement::Abuse,
+                "--telemetry" => options.measurement = Measurement::Telemetry,
+                "--beside" => options.measurement = Measurement::Beside(value().to_owned()),
+                "--tasks" => options.measurement = Measurement::Tasks(number(value())),
+                "--idle" => options.measurement = Measurement::Idle(number(value())),
+                "--flat" => options.measurement = Measurement::Flat,
+                "--start" => options.measurement = Measurement::Start,
                 "--json" => options.json = true,
-                "--rounds" => options.rounds = value().parse().expect("a number"),
+                "--plot" => options.plot = Some(value().into()),
+                "--rounds" => options.rounds = number(value()),
                 "--seconds" => options.period = Duration::from_secs_f64(value().parse().expect("seconds")),
-                "--connections" => options.connections = value().parse().expect("a number"),
-                "--threads" => options.threads = value().parse().expect("a number"),
+                "--connections" => options.connections = number(value()),
+                "--threads" => options.threads = number(value()),
                 "--log" => value().clone_into(&mut options.log),
-                "--tasks" => options.tasks = Some(value().parse().expect("a number")),
                 "--only" => value().clone_into(&mut options.only),
+                "--text" => options.text_bytes = number(value()),
+                "--listener" => options.listener = Listener::read(value()),
+                "--http2" => options.is_http2 = true,
                 other => panic!("{other}: no such option"),
             }
         }
         options
     }
+}
+
+fn number(word: &str) -> usize {
+    word.parse().expect("a number")
 }

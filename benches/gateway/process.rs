@@ -1,5 +1,6 @@
 //! The processes besides the load: started, measured through `/proc`, ended with this one.
 
+use std::ffi::OsStr;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use tokio::signal::unix::{SignalKind, signal};
+
+use super::options::Options;
 
 /// A process that ends with its owner.
 pub(crate) struct Process {
@@ -23,7 +26,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 impl Process {
     /// Starts this program once more, in another role. Its arguments are the role, the port, and
     /// `words`.
-    pub(crate) fn role(role: &str, words: &[String]) -> Self {
+    pub(crate) fn role(role: &str, words: &[impl AsRef<OsStr>]) -> Self {
         let port = free_port();
         let mut command = Command::new(env::current_exe().unwrap());
         command.arg(role).arg(port.to_string()).args(words);
@@ -57,22 +60,55 @@ impl Process {
             .arg("--quiet")
             .arg(format!("--callgrind-out-file={}", profile.display()));
         command.arg(env!("CARGO_BIN_EXE_mcp-a2a-gateway")).arg("serve").arg("--config").arg(config);
+        // The access log is written to it.
+        command.stderr(Stdio::null());
         Self::start(command, port)
+    }
+
+    /// Starts the agent, whose answers have a text of this size.
+    pub(crate) fn agent(options: &Options) -> Self {
+        Self::role("agent", &[options.text_bytes.to_string()])
+    }
+
+    /// Starts the agent with the certificates in this folder.
+    pub(crate) fn tls_agent(options: &Options, folder: &Path) -> Self {
+        let version = if options.is_http2 { "h2" } else { "h1" };
+        Self::role("agent", &[&*options.text_bytes.to_string(), version, &folder.to_string_lossy()])
     }
 
     /// Starts nginx, with a configuration that makes it listen on `port` and be one process. `None`
     /// if it is not installed.
     pub(crate) fn nginx(config: &Path, port: u16) -> Option<Self> {
-        let program =
-            ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|program| Path::new(program).exists())?;
-        let mut command = Command::new(program);
+        let mut command = Self::installed(&["/usr/sbin/nginx", "/usr/bin/nginx"])?;
         command.arg("-c").arg(config);
         Some(Self::start(command, port))
     }
 
+    /// Starts HAProxy, with a configuration that makes it listen on `port` and be one process. `None`
+    /// if it is not installed.
+    pub(crate) fn haproxy(config: &Path, port: u16) -> Option<Self> {
+        let mut command = Self::installed(&["/usr/sbin/haproxy", "/usr/bin/haproxy"])?;
+        command.arg("-q").arg("-db").arg("-f").arg(config);
+        Some(Self::start(command, port))
+    }
+
+    fn installed(paths: &[&str]) -> Option<Command> {
+        paths.iter().find(|path| Path::new(path).exists()).map(Command::new)
+    }
+
+    /// Starts the gateway and does not wait until it listens.
+    pub(crate) fn spawn_gateway(config: &Path, port: u16) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
+        command.arg("serve").arg("--config").arg(config).stderr(Stdio::null());
+        Self::spawn(&mut command, port)
+    }
+
+    fn spawn(command: &mut Command, port: u16) -> Self {
+        Self { child: command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap(), port }
+    }
+
     fn start(mut command: Command, port: u16) -> Self {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-        let mut process = Self { child, port };
+        let mut process = Self::spawn(&mut command, port);
         let until = Instant::now() + PATIENCE;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             assert!(Instant::now() < until, "{command:?} does not listen");
@@ -89,12 +125,17 @@ impl Process {
 
     /// Returns the CPU time so far, in seconds: user and system, of all threads.
     pub(crate) fn cpu(&self) -> f64 {
+        self.user_and_system_cpu().iter().sum()
+    }
+
+    /// Returns the CPU time so far, in seconds, of all threads: in user space, and in the system.
+    pub(crate) fn user_and_system_cpu(&self) -> [f64; 2] {
         let stat = self.proc("stat");
         // The name in parentheses may contain anything; utime and stime are the 12th and 13th field
         // after it.
         let (_, fields) = stat.rsplit_once(')').unwrap();
-        let ticks: u32 = fields.split_whitespace().skip(11).take(2).map(|n| n.parse::<u32>().unwrap()).sum();
-        f64::from(ticks) / TICKS_PER_SECOND
+        let mut ticks = fields.split_whitespace().skip(11).map(|ticks| ticks.parse::<u32>().unwrap());
+        [(); 2].map(|()| f64::from(ticks.next().unwrap()) / TICKS_PER_SECOND)
     }
 
     /// Returns the resident memory, in MiB.

@@ -20,7 +20,7 @@ const SIDES: [&str; 4] = ["none", "access log", "traces", "all"];
 
 /// Measures the way of a plain call, and prints the CPU of a call with each part of telemetry.
 pub(crate) async fn run(options: &Options) {
-    let agent = Process::role("agent", &[]);
+    let agent = Process::agent(options);
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", collector.local_addr().unwrap());
     tokio::spawn(collect(collector));
@@ -32,7 +32,7 @@ pub(crate) async fn run(options: &Options) {
     let sides =
         [(options, ""), (&logging, ""), (options, &*traces), (&logging, &*all)].map(|(options, more)| {
             let port = free_port();
-            let config = write_config(port, agent.port, options, (more, &agents));
+            let config = write_config(&[(port, String::new())], agent.port, options, (more, &agents));
             let process = Process::quiet_gateway(config.path(), port);
             (config, process)
         });
@@ -46,7 +46,7 @@ pub(crate) async fn run(options: &Options) {
             places.reverse();
         }
         for place in places {
-            cpu[place] = cost(Way::Gateway, &sides[place].1, &agent, round, options).await;
+            cpu[place] = cost(Way::Gateway, &sides[place].1, round, options).await;
         }
         println!("round {round}: {cpu:.1?} us with {SIDES:?}");
         for (ratios, cpu_of_side) in ratios.iter_mut().zip(cpu) {
@@ -60,7 +60,7 @@ pub(crate) async fn run(options: &Options) {
 }
 
 /// Accepts each batch of spans.
-async fn collect(listener: TcpListener) {
+pub(crate) async fn collect(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(accept_batches(stream));
     }

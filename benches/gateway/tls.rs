@@ -11,31 +11,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, date_time_ymd,
-};
 use rustls::client::Resumption;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::connection::Connection;
-use super::options::Options;
+use super::keys::Keys;
+use super::options::{Listener, Options};
 use super::process::{Process, free_port};
 use super::way::calls;
-
-/// Kind of listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Listener {
-    Plain,
-    Tls,
-    Mutual,
-}
 
 /// Repeated action.
 #[derive(Debug, Clone, Copy)]
@@ -221,70 +207,6 @@ impl Open {
     fn is_resumed(&self) -> bool {
         let Self::Tls(connection) = self else { return false };
         connection.socket().get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
-    }
-}
-
-/// The certificates that a client presents and trusts.
-struct Keys {
-    ca: CertificateDer<'static>,
-    certificate: CertificateDer<'static>,
-    key: String,
-}
-
-impl Keys {
-    /// Creates an authority, its empty revocation list, and certificates for server and client, all
-    /// of P-256.
-    fn write(folder: &Path) -> Self {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        // OpenSSL takes a certificate for its own issuer if both have one name.
-        params.distinguished_name.push(DnType::CommonName, "authority");
-        let ca_key = KeyPair::generate().unwrap();
-        let ca = params.self_signed(&ca_key).unwrap();
-        let issuer = Issuer::new(params, ca_key);
-        let issue = |usage| {
-            let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-            params.extended_key_usages = vec![usage];
-            params.use_authority_key_identifier_extension = true;
-            let key = KeyPair::generate().unwrap();
-            (params.signed_by(&key, &issuer).unwrap(), key.serialize_pem())
-        };
-        let (server, server_key) = issue(ExtendedKeyUsagePurpose::ServerAuth);
-        let (client, key) = issue(ExtendedKeyUsagePurpose::ClientAuth);
-        let list = CertificateRevocationListParams {
-            this_update: date_time_ymd(2020, 1, 1),
-            next_update: date_time_ymd(4000, 1, 1),
-            crl_number: 1.into(),
-            issuing_distribution_point: None,
-            revoked_certs: Vec::new(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        let list = list.signed_by(&issuer).unwrap().pem().unwrap();
-        for (name, text) in [
-            ("ca.pem", ca.pem()),
-            ("crl.pem", list),
-            ("server.crt", server.pem()),
-            ("server.key", server_key),
-        ] {
-            std::fs::write(folder.join(name), text).unwrap();
-        }
-        Self { ca: ca.der().clone(), certificate: client.der().clone(), key }
-    }
-
-    fn client(&self, shows: bool) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.ca.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots);
-        if !shows {
-            return builder.with_no_client_auth();
-        }
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
-        builder.with_client_auth_cert(vec![self.certificate.clone()], key).unwrap()
     }
 }
 

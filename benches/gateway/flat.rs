@@ -1,0 +1,163 @@
+//! The cost of a call where there is more of something: agents, rules, open streams, workers.
+//!
+//! Gateways that differ in one number take turns in every round, and each ratio to the smallest of them is made within a
+//! round.
+
+use std::fmt::Write as _;
+
+use tempfile::NamedTempFile;
+
+use super::beside::spread;
+use super::connection::Connection;
+use super::load::Load;
+use super::mcp;
+use super::options::Options;
+use super::plot::{Axes, Line, lines};
+use super::process::{Process, free_port};
+use super::way::{Way, calls, question, write_config};
+
+/// Whatever grows, and its sizes.
+#[derive(Clone, Copy)]
+enum Growth {
+    Agents,
+    Rules,
+    Streams,
+    Workers,
+}
+
+impl Growth {
+    const ALL: [Self; 4] = [Self::Agents, Self::Rules, Self::Streams, Self::Workers];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Agents => "agents",
+            Self::Rules => "rules",
+            Self::Streams => "streams",
+            Self::Workers => "workers",
+        }
+    }
+
+    fn sizes(self) -> &'static [usize] {
+        match self {
+            Self::Agents | Self::Rules => &[1, 10, 100, 1000],
+            Self::Streams => &[100, 1000, 9000],
+            Self::Workers => &[1, 2, 4],
+        }
+    }
+}
+
+/// A gateway of one size.
+struct Side {
+    size: usize,
+    threads: usize,
+    gateway: Process,
+    _streams: Vec<Connection>,
+    _config: NamedTempFile,
+}
+
+/// Measures each kind of growth, and prints a table.
+pub(crate) async fn run(options: &Options) {
+    let agent = Process::agent(options);
+    println!(
+        "{:<8} {:>6} {:>12} {:>36} {:>24}",
+        "", "number", "CPU µs/call", "over the smallest", "calls/s per worker"
+    );
+    let mut plotted = Vec::new();
+    for growth in Growth::ALL.into_iter().filter(|growth| options.wants(growth.name())) {
+        let mut sides = Vec::new();
+        for size in growth.sizes() {
+            sides.push(Side::set_up(growth, *size, &agent, options).await);
+        }
+        let (mut cpu, mut rate) = (vec![Vec::new(); sides.len()], vec![Vec::new(); sides.len()]);
+        for round in 0..options.rounds {
+            for place in 0..sides.len() {
+                let place = if round.is_multiple_of(2) { place } else { sides.len() - 1 - place };
+                let [cost, per_second] = sides[place].sample(round, options).await;
+                cpu[place].push(cost);
+                rate[place].push(per_second);
+            }
+        }
+        let mut points = Vec::new();
+        for (place, side) in sides.iter().enumerate() {
+            let over = |figures: &[Vec<f64>]| {
+                let mut ratios: Vec<f64> =
+                    figures[place].iter().zip(&figures[0]).map(|(one, first)| one / first).collect();
+                spread(&mut ratios)
+            };
+            let [least, median, most] = over(&cpu);
+            let [_, calls_per_second, _] = over(&rate);
+            let cost = spread(&mut cpu[place].clone())[1];
+            println!(
+                "{:<8} {:>6} {cost:>12.1} {:>36} {:>24}",
+                growth.name(),
+                side.size,
+                format!("{median:.3}× ({least:.3}–{most:.3})"),
+                format!("{calls_per_second:.3}×"),
+            );
+            points.push((calls(side.size), median));
+        }
+        plotted.push(Line { name: growth.name().to_owned(), points });
+    }
+    if let Some(file) = &options.plot {
+        let axes = Axes {
+            title: "CPU of a call over the smallest number of agents, rules, streams and workers",
+            x: "number of them",
+            y: "CPU of a call over that with the smallest number",
+            is_y_logarithmic: false,
+        };
+        lines(file, &axes, &plotted);
+    }
+}
+
+impl Side {
+    async fn set_up(growth: Growth, size: usize, agent: &Process, options: &Options) -> Self {
+        let mut options = options.clone();
+        let mut more = String::from(
+            "limits: { connections: 20000, address_connections: 0, streams: 20000, caller_streams: 15000, calls: 20000, \
+             caller_calls: 20000, caller_tasks: 20000 }\ncalls: { budget: 30m }\ntasks: { max: 1000000 }\n",
+        );
+        let mut names = vec!["plain".to_owned(), "waiting".to_owned()];
+        match growth {
+            Growth::Agents => names.extend((1..size).map(|number| format!("plain/{number}"))),
+            Growth::Rules => {
+                more.push_str("rules:\n");
+                for number in 1..size {
+                    writeln!(
+                        more,
+                        "  - {{ name: r{number}, callers: [\"key:other-{number}\"], agents: [a{number}] }}"
+                    )
+                    .unwrap();
+                }
+                more.push_str("  - { name: last, callers: [anonymous] }\n");
+            }
+            Growth::Streams => {}
+            Growth::Workers => options.threads = size,
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let port = free_port();
+        let config = write_config(&[(port, String::new())], agent.port, &options, (&more, &names));
+        let gateway = Process::quiet_gateway(config.path(), port);
+        let mut streams = Vec::new();
+        if matches!(growth, Growth::Streams) {
+            let call = mcp::call_in_session(port, "waiting_say", "x", true).await;
+            for _ in 0..size {
+                let mut connection = Connection::open(port).await;
+                connection.exchange_until(&call, b"notifications/progress").await;
+                streams.push(connection);
+            }
+        }
+        Self { size, threads: options.threads, gateway, _streams: streams, _config: config }
+    }
+
+    /// Returns the CPU of a call in microseconds, and the calls per second of each worker.
+    async fn sample(&self, round: usize, options: &Options) -> [f64; 2] {
+        let asked = question(Way::Gateway, self.gateway.port, options).await;
+        let mut load = Load::open(&asked, options.connections_of(round)).await;
+        let before = self.gateway.cpu();
+        let begun = std::time::Instant::now();
+        let count = calls(load.run(options.period).await.len());
+        let used = self.gateway.cpu() - before;
+        let per_worker = count / begun.elapsed().as_secs_f64() / self.threads as f64;
+        [used * 1e6 / count, per_worker]
+    }
+}
