@@ -40,6 +40,7 @@ pub(crate) fn bars(file: &Path, title: &str, all: &[Bar]) {
     let x = |figure: f64| left + (right - left) * figure / most;
     let height = 60.0 + row * count(all.len());
     let mut svg = head(title, 720.0, height);
+    writeln!(svg, "<text x=\"16\" y=\"18\">{title}</text>").unwrap();
     let (one, bottom) = (x(1.0), height - 12.0);
     writeln!(svg, "<path class=\"grid\" d=\"M{one:.1} 30V{bottom}\"/>").unwrap();
     for (index, bar) in all.iter().enumerate() {
