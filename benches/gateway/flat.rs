@@ -16,7 +16,7 @@ use super::plot::{Axes, Line, lines};
 use super::process::{Process, free_port};
 use super::way::{Way, calls, question, write_config};
 
-/// Whatever grows, and its sizes.
+/// A number that grows, and its sizes.
 #[derive(Clone, Copy)]
 enum Growth {
     Agents,

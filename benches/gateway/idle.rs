@@ -42,7 +42,7 @@ const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 /// The gateway frees what a closed connection held a moment after it.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Whatever stays open.
+/// A thing that stays open.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
     Connection,
