@@ -118,13 +118,14 @@ impl Side {
         );
         let mut names = vec!["plain".to_owned(), "waiting".to_owned()];
         match growth {
-            Growth::Agents => names.extend((1..size).map(|number| format!("plain/{number}"))),
+            // Behind the others in the list of tools, which has pages.
+            Growth::Agents => names.extend((1..size).map(|number| format!("x/{number}"))),
             Growth::Rules => {
                 more.push_str("rules:\n");
                 for number in 1..size {
                     writeln!(
                         more,
-                        "  - {{ name: r{number}, callers: [\"key:other-{number}\"], agents: [a{number}] }}"
+                        "  - {{ name: r{number}, callers: [\"key:other-{number}\"], tools: [a{number}] }}"
                     )
                     .unwrap();
                 }
