@@ -65,7 +65,7 @@ impl Process {
         Self::start(command, port)
     }
 
-    /// Starts the agent, whose answers have a text of this size.
+    /// Starts the agent; its answers have a text of `text_bytes`.
     pub(crate) fn agent(options: &Options) -> Self {
         Self::role("agent", &[options.text_bytes.to_string()])
     }

@@ -53,6 +53,7 @@ pub struct Agent {
     configured: Arc<Endpoints>,
     /// The endpoints of cards that are in use, by their addresses.
     endpoints: Mutex<Vec<KnownEndpoints>>,
+    /// Affinities and breakers of other replicas.
     sharing: SharedEndpoints,
     /// Its metrics.
     pub(crate) metrics: Arc<AgentMetrics>,

@@ -10,7 +10,7 @@
 //!
 //! The affinity map says which endpoint holds a task or a conversation. It is bounded, and forgets an
 //! entry some time after its last use; a task that is not in it is located (see `locate`). Where replicas share
-//! state, an entry that is missing here is looked for there, and an endpoint whose breaker is open at another
+//! state, an entry that is missing here is looked for there, and an endpoint with an open breaker at another
 //! replica is chosen last.
 
 use std::collections::HashMap;
@@ -70,7 +70,7 @@ pub(crate) trait EndpointSharing: Send + Sync {
     fn is_open_elsewhere(&self, agent: &str, endpoint: &str) -> bool;
 }
 
-/// What replicas share of endpoints, once it is set.
+/// Affinities and breakers of other replicas, once they are set.
 pub(super) type SharedEndpoints = Arc<OnceLock<Arc<dyn EndpointSharing>>>;
 
 /// The endpoints to which a request was sent.

@@ -43,8 +43,8 @@ enum RowChange {
     Task(SharedTaskRow),
     /// The agent has named the task: its row is under this key now.
     Renamed(Vec<u8>),
-    /// The endpoint of a task or a conversation.
-    Affinity(Vec<u8>),
+    /// The endpoint of a task or a conversation, and its key.
+    Affinity(StateKey, Box<str>),
     Table(TableChange),
 }
 
@@ -75,7 +75,7 @@ impl RowChange {
         match self {
             Self::Task(row) => row.value.len(),
             Self::Renamed(key) => key.len(),
-            Self::Affinity(endpoint) => endpoint.len(),
+            Self::Affinity(_, endpoint) => endpoint.len(),
             Self::Table(change) => change.value.as_ref().map_or(0, Vec::len),
         }
     }
@@ -215,14 +215,17 @@ impl EndpointSharing for SharedState {
         if !self.is_available() {
             return None;
         }
-        let row = StateKey::new(StateKind::Affinity, &affinity_name(agent, kept));
+        let row = affinity_key(agent, kept);
         let read = tokio::time::timeout(self.timeout, self.engine.get(&row)).await;
         let endpoint = self.sealer.open_bytes(&row.hash, &read.ok()?.ok()??)?;
         String::from_utf8(endpoint).ok()
     }
 
     fn remember(&self, agent: &str, kept: AffinityKey<'_>, endpoint: &str) {
-        self.rows.add(affinity_name(agent, kept), RowChange::Affinity(endpoint.into()));
+        let row = affinity_key(agent, kept);
+        // No row of a table or a task has a key that begins so.
+        let queued = [&[0xff], row.hash.as_bytes()].concat();
+        self.rows.add(queued, RowChange::Affinity(row, endpoint.into()));
     }
 
     fn note_breaker(&self, agent: &str, endpoint: &str, open: Option<Duration>) {
@@ -234,13 +237,13 @@ impl EndpointSharing for SharedState {
     }
 }
 
-/// The key of the endpoint of a task or a conversation; no row of a table or a task begins so.
-fn affinity_name(agent: &str, kept: AffinityKey<'_>) -> Vec<u8> {
+/// Returns the key of the endpoint of a task or a conversation: a hash, since an agent chooses the length of its ids.
+fn affinity_key(agent: &str, kept: AffinityKey<'_>) -> StateKey {
     let (kind, id) = match kept {
         AffinityKey::Task(id) => ("task", id),
         AffinityKey::Context(id) => ("context", id),
     };
-    [b"\xffendpoint\0", agent.as_bytes(), b"\0", kind.as_bytes(), b"\0", id.as_bytes()].concat()
+    StateKey::new(StateKind::Affinity, format!("{agent}\0{kind}\0{id}").as_bytes())
 }
 
 impl SharedState {
@@ -312,10 +315,9 @@ impl SharedState {
                 let sealed = self.sealer.seal_bytes(&alias.hash, named);
                 self.engine.set(&alias, &sealed, self.task_ttl).await
             }
-            RowChange::Affinity(endpoint) => {
-                let row = StateKey::new(StateKind::Affinity, key);
-                let sealed = self.sealer.seal_bytes(&row.hash, endpoint);
-                self.engine.set(&row, &sealed, self.task_ttl).await
+            RowChange::Affinity(row, endpoint) => {
+                let sealed = self.sealer.seal_bytes(&row.hash, endpoint.as_bytes());
+                self.engine.set(row, &sealed, self.task_ttl).await
             }
             RowChange::Table(TableChange { table, value, ttl, is_logged }) => {
                 let Some(key) = key.get(2..) else { return Ok(()) };
@@ -464,6 +466,13 @@ mod tests {
         assert_eq!(two.find("agent", task).await.as_deref(), Some("1"));
         assert_eq!(two.find("agent", context).await.as_deref(), Some("2"));
         assert_eq!(two.find("other", task).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_ids_of_agents_do_not_fill_the_queue() {
+        let [one] = &*replicas(1) else { panic!("one replica") };
+        one.remember("agent", AffinityKey::Context(&"x".repeat(1 << 20)), "1");
+        assert!(lock(&one.rows.waiting).changes.keys().all(|key| key.len() < 100));
     }
 
     #[tokio::test(start_paused = true)]
