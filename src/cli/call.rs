@@ -48,7 +48,8 @@ const TASK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of pages of the list of tools.
 const MAX_PAGES: usize = 1000;
 
-/// The arguments of `call`.
+/// The arguments of `call`. Values can begin with a hyphen: ids are base64url, and texts and answers are the
+/// user's.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 the work is completed, 1 it failed, 2 wrong arguments, 3 the agent asks and \
@@ -58,10 +59,10 @@ pub(super) struct CallArguments {
     /// The tool, by its name or by the end of it after a `_`. Without it the tools are listed.
     tool: Option<String>,
     /// The text for the agent.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     text: Option<String>,
     /// Data for the agent: JSON, or @FILE. For a tool with a schema of its own: its arguments.
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     data: Option<String>,
     /// A file for the agent: its path, or a URL that the agent fetches; can be given several times.
     #[arg(long, value_name = "PATH")]
@@ -70,16 +71,16 @@ pub(super) struct CallArguments {
     #[arg(long, value_name = "JSON", conflicts_with_all = ["text", "data", "file", "task", "context"])]
     arguments: Option<String>,
     /// Continue this task: alone to wait for its result, with --text to send more to it.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     task: Option<String>,
     /// Continue this conversation.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     context: Option<String>,
     #[command(flatten)]
     gateway: TargetArguments,
     /// The answer to a question that the agent will ask, in JSON or as text; can be given several times, in the
     /// order of the questions.
-    #[arg(long = "answer", value_name = "JSON")]
+    #[arg(long = "answer", value_name = "JSON", allow_hyphen_values = true)]
     answers: Vec<String>,
     /// Cancel the call after this time, for example 90s.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -175,7 +176,7 @@ struct ToolCall<'a> {
     console: UserConsole,
     signals: InterruptSignals,
     deadline: Option<Instant>,
-    answers: VecDeque<Value>,
+    answers: VecDeque<&'a str>,
     tool: String,
     tool_arguments: Map<String, Value>,
     /// The handle of the task, once there is one.
@@ -192,7 +193,6 @@ impl<'a> ToolCall<'a> {
     fn new(arguments: &'a CallArguments, target: CallTarget, console: UserConsole) -> Result<Self, CallStop> {
         let client = target.client()?;
         let signals = InterruptSignals::new().map_err(|error| CallStop::Failed(error.to_string()))?;
-        let plain = |text: &String| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
         Ok(Self {
             arguments,
             target,
@@ -200,7 +200,7 @@ impl<'a> ToolCall<'a> {
             console,
             signals,
             deadline: arguments.timeout.map(|timeout| Instant::now() + timeout),
-            answers: arguments.answers.iter().map(plain).collect(),
+            answers: arguments.answers.iter().map(String::as_str).collect(),
             tool: String::new(),
             tool_arguments: Map::new(),
             task: arguments.task.clone(),
@@ -498,7 +498,7 @@ impl<'a> ToolCall<'a> {
             let answer = match self.answers.pop_front() {
                 Some(given) => {
                     self.console.note(&described(question));
-                    let answer = given_answer(question, &given);
+                    let answer = given_answer(question, given);
                     answer.map_err(|problem| CallStop::Usage(format!("--answer: {problem}")))?
                 }
                 None if self.console.is_interactive() => self.ask_user(question).await?,

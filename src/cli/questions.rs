@@ -356,29 +356,32 @@ fn check_content(question: &Value, content: &Value) -> Result<(), String> {
 
 /// Returns the answer that was given ahead, as a response to this question.
 ///
-/// An object with `action` is the response itself, another object the content of the form; a plain
-/// value answers a form of one field.
+/// `given` is JSON or text. An object with `action` is the response itself, another object the content
+/// of the form; a plain value answers a form of one field, and a field for text takes it as written.
 ///
 /// # Errors
 ///
 /// The reason for which it does not fit.
-pub(super) fn given_answer(question: &Value, given: &Value) -> Result<Value, String> {
-    if given["action"].is_string() {
-        return Ok(given.clone());
+pub(super) fn given_answer(question: &Value, given: &str) -> Result<Value, String> {
+    let json = serde_json::from_str::<Value>(given).ok();
+    if let Some(answer) = json.as_ref().filter(|answer| answer["action"].is_string()) {
+        return Ok(answer.clone());
     }
     if question["mode"] == "url" {
         return Err("the question has a URL; the answer is {\"action\":\"accept\"}".to_owned());
     }
-    let content = match given {
-        Value::Object(_) => given.clone(),
+    let content = match json {
+        Some(fields @ Value::Object(_)) => fields,
         plain => {
             let mut fields = fields(question).into_iter();
             let (Some(field), None) = (fields.next(), fields.next()) else {
                 return Err("the question has several fields; the answer is an object".to_owned());
             };
-            let value = match plain.as_str() {
-                Some(text) => field.kind.value(text)?,
-                None => plain.clone(),
+            let value = match (plain, &field.kind) {
+                (Some(Value::String(text)), kind) => kind.value(&text)?,
+                // A text can look like a number: its digits are kept as they are written.
+                (None, kind) | (Some(_), kind @ FieldKind::Text) => kind.value(given)?,
+                (Some(value), _) => value,
             };
             json!({ field.name: value })
         }
@@ -567,7 +570,7 @@ mod tests {
 
     #[test]
     fn answer_ahead_is_checked() {
-        let accepted = |given: Value| given_answer(&form(), &given);
+        let accepted = |given: Value| given_answer(&form(), &given.to_string());
         let seat = json!({ "row": 3, "side": "w" });
         assert_eq!(accepted(seat.clone()), Ok(json!({ "action": "accept", "content": seat })));
         assert_eq!(accepted(json!({ "action": "decline" })), Ok(json!({ "action": "decline" })));
@@ -576,8 +579,15 @@ mod tests {
         }
         let plain =
             json!({ "requestedSchema": { "type": "object", "properties": { "n": { "type": "integer" } } } });
-        assert_eq!(given_answer(&plain, &json!("4")).unwrap()["content"], json!({ "n": 4 }));
-        assert!(given_answer(&plain, &json!("four")).is_err());
+        for written in ["4", "\"4\""] {
+            assert_eq!(given_answer(&plain, written).unwrap()["content"], json!({ "n": 4 }));
+        }
+        assert!(given_answer(&plain, "four").is_err());
+        let text =
+            json!({ "requestedSchema": { "type": "object", "properties": { "t": { "type": "string" } } } });
+        for (written, read) in [("1.50", "1.50"), ("true", "true"), ("four", "four"), ("\"4\"", "4")] {
+            assert_eq!(given_answer(&text, written).unwrap()["content"], json!({ "t": read }));
+        }
     }
 
     #[test]

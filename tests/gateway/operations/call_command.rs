@@ -122,6 +122,25 @@ async fn call_names_command_of_next_message() {
     assert!(String::from_utf8_lossy(&second.body).contains(RAW_CONTEXT), "the same conversation");
 }
 
+/// With one seal key of 64, all ids begin with a hyphen.
+#[tokio::test]
+async fn values_can_begin_with_hyphen() {
+    let scene = Scene::new().await;
+    let _quiz = Quiz::of(&scene.agent, [question("How cold?")]);
+    let url = scene.gateway.url("/mcp");
+    let given = ["call", TOOL, "--text", "- today", "--answer", "-5", "--url", &url];
+    let ended = RunningCommand::start(&given).ended().await;
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), "thank you\n"), "{ended:?}");
+    let first = scene.agent.calls("SendStreamingMessage").swap_remove(0);
+    assert!(String::from_utf8_lossy(&first.body).contains("- today"), "{first:?}");
+    assert_eq!(answers(&scene.agent)[0]["parts"][0]["text"], "-5");
+    for name in ["--task", "--context"] {
+        let given = ["call", TOOL, name, "-AAAA", "--text", "x", "--url", &url];
+        let ended = RunningCommand::start(&given).ended().await;
+        assert!(ended.code == Some(1) && ended.err.contains("Unknown"), "{ended:?}");
+    }
+}
+
 #[tokio::test]
 async fn gateway_that_is_gone_is_named() {
     let gone = agent().await.stop().await;
