@@ -109,6 +109,16 @@ pub(crate) async fn run(options: &Options) {
     }
 }
 
+/// Returns a configuration of so many rules, of which the last one allows the calls.
+pub(crate) fn rules(number: usize) -> String {
+    let mut text = String::from("rules:\n");
+    for number in 1..number {
+        writeln!(text, "  - {{ name: r{number}, callers: [\"key:other-{number}\"], tools: [a{number}] }}")
+            .unwrap();
+    }
+    text + "  - { name: last, callers: [anonymous] }\n"
+}
+
 impl Side {
     async fn set_up(growth: Growth, size: usize, agent: &Process, options: &Options) -> Self {
         let mut options = options.clone();
@@ -120,17 +130,7 @@ impl Side {
         match growth {
             // Behind the others in the list of tools, which has pages.
             Growth::Agents => names.extend((1..size).map(|number| format!("x/{number}"))),
-            Growth::Rules => {
-                more.push_str("rules:\n");
-                for number in 1..size {
-                    writeln!(
-                        more,
-                        "  - {{ name: r{number}, callers: [\"key:other-{number}\"], tools: [a{number}] }}"
-                    )
-                    .unwrap();
-                }
-                more.push_str("  - { name: last, callers: [anonymous] }\n");
-            }
+            Growth::Rules => more.push_str(&rules(size)),
             Growth::Streams => {}
             Growth::Workers => options.threads = size,
         }

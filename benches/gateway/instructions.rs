@@ -3,7 +3,7 @@
 //! Unlike time, the count hardly depends on the machine or on what else runs there, so that it can be compared with a stored
 //! figure (see `benches/instructions`). Calls go one after the other over one connection: a count under load would depend on
 //! how many of them a thread finds at once. `gateway-telemetry` is the call of `gateway` with an access log and with spans of
-//! one request of 100.
+//! one request of 100, `gateway-rules` the call with 1,000 rules of which the last one allows it.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,6 +12,7 @@ use std::{fs, iter};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
+use super::flat::rules;
 use super::load::Load;
 use super::options::Options;
 use super::process::{Process, free_port};
@@ -46,6 +47,10 @@ pub(crate) async fn run(options: &Options) {
         let logging = Options { log: "info".to_owned(), ..options.clone() };
         let mut note = |_, count| figures.push(format!(r#""gateway-telemetry": {count}"#));
         count(&agent, &traces, &logging, &[Way::Gateway], &mut note).await;
+    }
+    if options.wants("gateway-rules") {
+        let mut note = |_, count| figures.push(format!(r#""gateway-rules": {count}"#));
+        count(&agent, &rules(1000), options, &[Way::Gateway], &mut note).await;
     }
     println!("{{{}}}", figures.join(", "));
 }

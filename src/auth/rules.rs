@@ -3,6 +3,13 @@
 //! Pure. Without rules every caller may do everything; with rules, an action that none allows is
 //! denied. To the client a denied action looks like a missing object (see `gateway`). In a pattern
 //! `*` stands for any text, everything else for itself.
+//!
+//! Rules without `*` in their names of callers or agents are found by these names, so that the cost of
+//! a decision does not grow with the rules about others.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
 
 use super::Caller;
 use crate::config::{Rule, matches_pattern as matches};
@@ -40,27 +47,35 @@ impl PolicyDecision<'_> {
 
 /// The rules of the configuration.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Rules(Vec<Rule>);
+pub(crate) struct Rules {
+    all: Vec<Rule>,
+    index: RuleIndex,
+}
 
 impl Rules {
     /// Creates the rules, in this order.
     pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        Self(rules)
+        Self { index: RuleIndex::new(&rules), all: rules }
     }
 
     /// Returns true if every caller may do everything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Returns every scope that a rule requires.
     pub(crate) fn scopes(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().flat_map(|rule| rule.scopes.iter().map(String::as_str))
+        self.all.iter().flat_map(|rule| rule.scopes.iter().map(String::as_str))
+    }
+
+    /// Returns the rules that can apply to a caller and an agent, or any agent, in their order.
+    fn candidates(&self, caller: &Caller, agent: Option<&str>) -> impl Iterator<Item = &Rule> {
+        self.index.find(caller, agent).filter_map(|place| self.all.get(place))
     }
 
     /// Evaluates the rules for an action of a caller.
     pub(crate) fn evaluate(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
-        self.decide(caller, |rule| is_about(rule, wanted))
+        self.decide(caller, wanted.agent, |rule| is_about(rule, wanted))
     }
 
     /// Evaluates the rules for the one tool of an agent with these skills. The tool names none of
@@ -72,7 +87,7 @@ impl Rules {
         skills: impl Iterator<Item = &'s str> + Clone,
     ) -> PolicyDecision<'_> {
         let is_of = |rule: &Rule, skill| is_about(rule, &Action { tool: Some((skill, skill)), ..*wanted });
-        self.decide(caller, |rule| {
+        self.decide(caller, wanted.agent, |rule| {
             is_about(rule, wanted) || (rule.deny && skills.clone().any(|skill| is_of(rule, skill)))
         })
     }
@@ -80,7 +95,7 @@ impl Rules {
     /// Evaluates the rules for a method on an agent as a whole, with any skill: a rule that allows
     /// some of its tools does not allow that, and one that denies any of them does deny it.
     pub(crate) fn evaluate_any(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
-        self.decide(caller, |rule| is_whole(rule, method, agent))
+        self.decide(caller, Some(agent), |rule| is_whole(rule, method, agent))
     }
 
     /// Evaluates the rules for a tool that any skill of an agent may serve: they must allow the
@@ -95,21 +110,26 @@ impl Rules {
     /// Evaluates the rules for a method on an agent as a whole that the gateway does not know: only
     /// a rule that names it, or the beginning of its name, allows it.
     pub(crate) fn evaluate_agent(&self, caller: &Caller, method: &str, agent: &str) -> PolicyDecision<'_> {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return PolicyDecision::Refused(None);
         }
         let named = |pattern: &String| !pattern.starts_with('*') && matches(pattern, method);
-        self.decide(caller, |rule| {
+        self.decide(caller, Some(agent), |rule| {
             is_whole(rule, method, agent) && (rule.deny || rule.methods.iter().flatten().any(named))
         })
     }
 
-    fn decide(&self, caller: &Caller, is_about: impl Fn(&Rule) -> bool) -> PolicyDecision<'_> {
-        if self.0.is_empty() {
+    fn decide(
+        &self,
+        caller: &Caller,
+        agent: Option<&str>,
+        is_about: impl Fn(&Rule) -> bool,
+    ) -> PolicyDecision<'_> {
+        if self.is_empty() {
             return PolicyDecision::Allowed(None);
         }
         let mut needed = None;
-        for rule in &self.0 {
+        for rule in self.candidates(caller, agent) {
             if !is_about(rule) || !is_for(rule, caller) {
                 continue;
             }
@@ -133,10 +153,10 @@ impl Rules {
     /// Returns true if a caller may do anything at all with an agent: otherwise the agent is
     /// invisible.
     pub(crate) fn sees(&self, caller: &Caller, agent: &str) -> bool {
-        if self.0.is_empty() {
+        if self.is_empty() {
             return true;
         }
-        for rule in self.0.iter().filter(|rule| is_for(rule, caller)) {
+        for rule in self.candidates(caller, Some(agent)).filter(|rule| is_for(rule, caller)) {
             if !any_matches(rule.agents.as_deref(), agent) || !has_scopes(rule, caller) {
                 continue;
             }
@@ -152,6 +172,118 @@ impl Rules {
     pub(crate) fn allow(&self, caller: &Caller, wanted: &Action<'_>) -> bool {
         self.evaluate(caller, wanted).is_allowed()
     }
+}
+
+/// The places of rules, by the callers and agents that they name without `*`.
+///
+/// A rule is found for every caller and agent to which it applies, and for some others.
+#[derive(Debug, Clone, Default)]
+struct RuleIndex {
+    /// Rules that name all of their callers.
+    callers: HashMap<String, AgentIndex>,
+    /// Other rules that name all SANs of certificates.
+    certificates: HashMap<String, AgentIndex>,
+    /// Other rules that name all groups, and allow: one that denies also applies to unreadable groups.
+    groups: HashMap<String, AgentIndex>,
+    /// The others.
+    others: AgentIndex,
+}
+
+/// The places of rules, by the agents that they name, in the order of the rules.
+#[derive(Debug, Clone, Default)]
+struct AgentIndex {
+    /// Rules that name all of their agents.
+    agents: HashMap<String, Vec<usize>>,
+    /// The others.
+    others: Vec<usize>,
+    /// All of them.
+    all: Vec<usize>,
+}
+
+/// The maximum number of agents of a rule that is found by both callers and agents: their pairs are
+/// stored.
+const MAX_PAIRED_AGENTS: usize = 8;
+
+impl RuleIndex {
+    fn new(rules: &[Rule]) -> Self {
+        let mut index = Self::default();
+        for (place, rule) in rules.iter().enumerate() {
+            let agents = literals(rule.agents.as_ref());
+            let paired = agents.filter(|agents| agents.len() <= MAX_PAIRED_AGENTS);
+            let groups = rule.groups.as_ref().filter(|_| !rule.deny);
+            let (map, names) = if let Some(names) = literals(rule.callers.as_ref()) {
+                (&mut index.callers, names)
+            } else if let Some(names) = literals(rule.certificates.as_ref()) {
+                (&mut index.certificates, names)
+            } else if let Some(names) = literals(groups) {
+                (&mut index.groups, names)
+            } else {
+                index.others.add(place, agents);
+                continue;
+            };
+            for name in names {
+                map.entry(name.clone()).or_default().add(place, paired);
+            }
+        }
+        index
+    }
+
+    /// Returns the places of the rules that can apply, ascending.
+    fn find(&self, caller: &Caller, agent: Option<&str>) -> impl Iterator<Item = usize> {
+        let mut lists = SmallVec::<[&[usize]; 6]>::new();
+        self.others.find(agent, &mut lists);
+        let callers = caller.names().filter_map(|name| self.callers.get(name));
+        let certificates = caller.certificate().iter().filter_map(|name| self.certificates.get(name));
+        let groups = caller.groups().iter().filter_map(|name| self.groups.get(name));
+        for found in callers.chain(certificates).chain(groups) {
+            found.find(agent, &mut lists);
+        }
+        std::iter::from_fn(move || {
+            let next = lists.iter().filter_map(|list| list.first()).min().copied()?;
+            for list in &mut lists {
+                if let Some((_, rest)) = list.split_first().filter(|(first, _)| **first == next) {
+                    *list = rest;
+                }
+            }
+            Some(next)
+        })
+    }
+}
+
+impl AgentIndex {
+    fn add(&mut self, place: usize, agents: Option<&Vec<String>>) {
+        push_once(&mut self.all, place);
+        match agents {
+            Some(agents) => {
+                for agent in agents {
+                    push_once(self.agents.entry(agent.clone()).or_default(), place);
+                }
+            }
+            None => push_once(&mut self.others, place),
+        }
+    }
+
+    fn find<'a>(&'a self, agent: Option<&str>, lists: &mut SmallVec<[&'a [usize]; 6]>) {
+        match agent {
+            None => lists.push(&self.all),
+            Some(agent) => {
+                lists.push(&self.others);
+                lists.extend(self.agents.get(agent).map(Vec::as_slice));
+            }
+        }
+    }
+}
+
+/// Adds the place of the rule that is added now; a rule can state a name twice.
+fn push_once(places: &mut Vec<usize>, place: usize) {
+    if places.last() != Some(&place) {
+        places.push(place);
+    }
+}
+
+/// Returns patterns that match only themselves; `None` for others.
+fn literals(patterns: Option<&Vec<String>>) -> Option<&Vec<String>> {
+    patterns.filter(|patterns| !patterns.iter().any(|pattern| pattern.contains('*')))
 }
 
 fn refused<'a>(needed: Option<&'a Rule>, caller: &Caller, by: Option<&'a str>) -> PolicyDecision<'a> {
@@ -228,6 +360,10 @@ fn any_matches(patterns: Option<&[String]>, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::subsequence;
+
     use super::*;
     use crate::auth::{Identity, UnreadableClaims};
 
@@ -475,5 +611,104 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
+    }
+
+    /// Returns the rules without an index: each is evaluated.
+    fn unindexed(rules: Vec<Rule>) -> Rules {
+        let places: Vec<usize> = (0..rules.len()).collect();
+        let others = AgentIndex { others: places.clone(), all: places, agents: HashMap::new() };
+        Rules { all: rules, index: RuleIndex { others, ..RuleIndex::default() } }
+    }
+
+    fn some_of(all: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<String>>> {
+        let names = subsequence(all, 1..=2).prop_map(|names| list(&names));
+        prop_oneof![3 => names, 2 => Just(None)]
+    }
+
+    fn any_rule() -> impl Strategy<Value = Rule> {
+        let callers = some_of(&["key:a", "key:b", "key:*", "uri:u", "*"]);
+        let proofs = (some_of(&["u", "d", "u*"]), some_of(&["g", "h", "*"]));
+        let scopes = some_of(&["x", "y"]).prop_map(Option::unwrap_or_default);
+        let of = (some_of(&["one", "two", "t*", "two"]), some_of(&["p", "q", "*"]), some_of(&["r", "s"]));
+        let methods = some_of(&["tools/call", "tools/*", "SendMessage"]);
+        (any::<bool>(), callers, proofs, scopes, of, methods).prop_map(
+            |(deny, callers, (certificates, groups), scopes, (agents, tools, resources), methods)| Rule {
+                name: String::new(),
+                deny,
+                callers,
+                certificates,
+                scopes,
+                groups,
+                agents,
+                tools,
+                methods,
+                resources,
+            },
+        )
+    }
+
+    fn any_caller() -> impl Strategy<Value = Caller> {
+        let owned = |names: Option<Vec<String>>| names.unwrap_or_default();
+        let name = prop_oneof![Just("key:a"), Just("key:b & uri:u"), Just("uri:u & dns:d"), Just("cn:x")];
+        let claims = (some_of(&["x", "y"]).prop_map(owned), some_of(&["g", "h"]).prop_map(owned));
+        (name, claims, any::<(bool, bool)>()).prop_map(|(name, (scopes, groups), (no_scopes, no_groups))| {
+            let known = Caller::hypothetical(name, Vec::new(), Vec::new());
+            Caller::from(Identity {
+                name: name.to_owned(),
+                parts: known.names().skip(1).map(str::to_owned).collect(),
+                certificate: known.certificate().to_vec(),
+                scopes,
+                groups,
+                unclear: UnreadableClaims { scopes: no_scopes, groups: no_groups },
+                has_token: true,
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn index_decides_as_a_walk_over_all_rules(
+            rules in vec(any_rule(), 0..12),
+            caller in any_caller(),
+            agent in prop_oneof![Just(None), Just(Some("one")), Just(Some("two")), Just(Some("three"))],
+            tool in prop_oneof![Just(None), Just(Some(("p", "q")))],
+            resource in prop_oneof![Just(None), Just(Some("r"))],
+            method in prop_oneof![Just("tools/call"), Just("tools/list"), Just("SendMessage")],
+        ) {
+            let rules = rules.into_iter().enumerate();
+            let rules: Vec<_> = rules.map(|(place, rule)| Rule { name: place.to_string(), ..rule }).collect();
+            let (indexed, walked) = (Rules::new(rules.clone()), unindexed(rules));
+            let wanted = Action { method, agent, tool, resource };
+            prop_assert_eq!(indexed.evaluate(&caller, &wanted), walked.evaluate(&caller, &wanted));
+            let any = |rules: &Rules| rules.judge_any(&caller, &wanted, ["p", "z"].into_iter()).is_allowed();
+            prop_assert_eq!(any(&indexed), any(&walked));
+            if let Some(agent) = agent {
+                let whole = |rules: &Rules| {
+                    let one = rules.evaluate_any(&caller, method, agent).is_allowed();
+                    (one, rules.evaluate_agent(&caller, method, agent).is_allowed(), rules.sees(&caller, agent))
+                };
+                prop_assert_eq!(whole(&indexed), whole(&walked));
+            }
+        }
+    }
+
+    /// 3,000 rules about other callers and agents are not looked at.
+    #[test]
+    fn rules_about_others_are_not_candidates() {
+        let about = |callers, agents, number: usize| {
+            let named = |kind: &str| list(&[&format!("{kind}{number}")]);
+            Rule {
+                callers: if callers { named("key:") } else { None },
+                agents: if agents { named("agent") } else { None },
+                ..rule("other")
+            }
+        };
+        let kinds = [(true, false), (false, true), (true, true)];
+        let others =
+            kinds.iter().flat_map(|(callers, agents)| (1..=1000).map(|n| about(*callers, *agents, n)));
+        let rules = Rules::new(others.chain([rule("last")]).collect());
+        let found = |name: &str, agent| rules.candidates(&who(name), agent).count();
+        assert_eq!((found("key:x", Some("y")), found("key:7", Some("agent7"))), (1, 4));
+        assert_eq!(found("key:7", None), 1003, "any agent: its own two, and those about agents");
     }
 }

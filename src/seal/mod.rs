@@ -18,6 +18,7 @@ mod handles;
 mod tickets;
 
 use std::fmt;
+use std::hash::Hasher as _;
 use std::sync::{Arc, Mutex};
 
 use aes_siv::KeyInit as _;
@@ -26,6 +27,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256, Sha512};
+use siphasher::sip::SipHasher24;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, TaskHandle, TaskRef};
 pub use tickets::{
@@ -38,13 +40,13 @@ pub(crate) use tickets::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
 pub const MAX_TOKEN: usize = 16 * 1024;
 
 const KEY_ID: usize = 3;
-/// Bytes of a digest for logs.
-const DIGEST_BYTES: usize = 8;
 const DETERMINISTIC: u8 = 0;
 const ONCE: u8 = 1;
 /// Both are part of the wire format: a change makes every handle in use unreadable.
 const KEY_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key\0";
 const KEY_ID_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key-id\0";
+/// The key of digests for logs. It may change: digests of two releases need not be equal.
+const DIGEST_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/digest\0";
 
 /// The purpose of a token. A token sealed for one purpose does not open for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,8 +101,9 @@ pub struct NoKey;
 pub struct Sealer {
     first: SealKey,
     older: Vec<SealKey>,
-    /// The start of every digest: the key, which fills one block.
-    digest: Sha256,
+    /// The start of every digest. SipHash is a keyed function for short inputs, and cheaper than
+    /// SHA-256: each call has up to three digests.
+    digest: SipHasher24,
 }
 
 #[derive(Clone)]
@@ -122,7 +125,9 @@ impl Sealer {
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, NoKey> {
         let mut keys = secrets.into_iter().map(SealKey::derive);
         let first = keys.next().ok_or(NoKey)??;
-        let digest = Sha256::new().chain_update(first.key);
+        let key: [u8; 32] =
+            Sha256::new().chain_update(DIGEST_DOMAIN).chain_update(first.key).finalize().into();
+        let digest = SipHasher24::new_with_key(key.first_chunk().ok_or(NoKey)?);
         Ok(Self { first, older: keys.collect::<Result<_, _>>()?, digest })
     }
 
@@ -169,9 +174,12 @@ impl Sealer {
     /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
     /// without the key. Ids of different purposes and owners have different digests.
     pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> String {
-        let digest = self.digest.clone().chain_update([purpose.byte()]).chain_update(owner);
-        let digest = digest.chain_update([0]).chain_update(id).finalize();
-        HEXLOWER.encode(digest.get(..DIGEST_BYTES).unwrap_or_default())
+        let mut digest = self.digest;
+        digest.write(&[purpose.byte()]);
+        digest.write(owner.as_bytes());
+        digest.write(&[0]);
+        digest.write(id);
+        HEXLOWER.encode(&digest.finish().to_be_bytes())
     }
 
     /// Returns the payload of a token that was sealed in either form for this purpose and caller.
@@ -352,6 +360,22 @@ mod tests {
             other.seal(TokenPurpose::Task, "alice", b"x")
         );
         assert_ne!(one.seal(TokenPurpose::Task, "alice", b"x"), one.seal(TokenPurpose::Task, "alice", b"y"));
+    }
+
+    #[test]
+    fn digests_depend_on_key_purpose_owner_and_id() {
+        let one = sealer(&["secret"]);
+        let digest = one.digest(TokenPurpose::Task, "agent", b"id");
+        assert_eq!(digest.len(), 16);
+        assert_eq!(digest, sealer(&["secret", "older"]).digest(TokenPurpose::Task, "agent", b"id"));
+        for other in [
+            sealer(&["other"]).digest(TokenPurpose::Task, "agent", b"id"),
+            one.digest(TokenPurpose::Context, "agent", b"id"),
+            one.digest(TokenPurpose::Task, "agen", b"tid"),
+            one.digest(TokenPurpose::Task, "agent", b"id2"),
+        ] {
+            assert_ne!(digest, other);
+        }
     }
 
     #[test]
