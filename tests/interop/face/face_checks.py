@@ -210,8 +210,12 @@ class Checks:
                 await self.refused(anext(self.a.resubscribe(task["id"])), UNSUPPORTED)
                 return
             seen = [event async for event in self.a.resubscribe(task["id"])]
-            expect(seen[-1]["state"] == "completed", seen)
             expect({event["id"] for event in seen} == {task["id"]}, seen)
+            if seen[-1]["state"] != "completed" and "resubscribe_cut" in self.facts:
+                ended = await self.a.get(task["id"])
+                expect((ended["state"], ended["text"]) == ("completed", "Worked for 4 seconds"), [*seen, ended])
+                return
+            expect(seen[-1]["state"] == "completed", seen)
             expect("Worked for 4 seconds" in joined(seen), seen)
 
     async def push(self):
@@ -228,8 +232,9 @@ class Checks:
         async with self.under_way("work 6") as task:
             config = {"task": task["id"], "id": "first", "url": "http://127.0.0.1:9/", "token": "t"}
             if "push_listed" in self.facts:
-                # A server that has the route without anything behind it fails, which has no reason by HTTP+JSON.
-                fails = {-32603, None} if "push_list_fails" in self.facts else set()
+                # A server that has the route without anything behind it fails, which has no reason by HTTP+JSON; by gRPC
+                # it is NOT_FOUND, of which the Rust client makes an unknown task.
+                fails = {-32603, -32001, None} if "push_list_fails" in self.facts else set()
                 await self.refused(self.a.list_push(task["id"]), UNSUPPORTED | fails)
                 await self.refused(self.a.delete_push(task["id"], "first"), UNSUPPORTED | fails)
                 return

@@ -88,7 +88,17 @@ async function connect(url, fetchImpl, headers) {
     },
     get: async (id) => taskOf(await client.getTask({ tenant, id, historyLength: undefined })),
     cancel: async (id) => taskOf(await client.cancelTask({ tenant, id, metadata: undefined })),
-    list: async (contextId = '') => (await client.listTasks({ ...everything, contextId })).tasks.map(taskOf),
+    async list(contextId = '') {
+      const tasks = [];
+      let pageToken = '';
+      do {
+        // Each page needs the token of the one before.
+        const page = await client.listTasks({ ...everything, contextId, pageToken });
+        tasks.push(...page.tasks.map(taskOf));
+        pageToken = page.nextPageToken;
+      } while (pageToken);
+      return tasks;
+    },
     async *resubscribe(id) {
       for await (const event of client.resubscribeTask({ tenant, id })) yield eventOf(event);
     },

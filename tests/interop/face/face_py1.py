@@ -105,8 +105,14 @@ class Client:
         return task_of(await self.once.cancel_task(CancelTaskRequest(id=task)))
 
     async def list(self, context=""):
-        listed = await self.once.list_tasks(ListTasksRequest(context_id=context, page_size=100))
-        return [task_of(task) for task in listed.tasks]
+        tasks, page = [], ""
+        while True:
+            asked = ListTasksRequest(context_id=context, page_size=100, page_token=page)
+            listed = await self.once.list_tasks(asked)
+            tasks += [task_of(task) for task in listed.tasks]
+            page = listed.next_page_token
+            if not page:
+                return tasks
 
     async def resubscribe(self, task):
         async for response in self.live.subscribe(SubscribeToTaskRequest(id=task)):

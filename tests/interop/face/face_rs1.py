@@ -129,8 +129,13 @@ class Client:
         return task_of(await self.ask("cancel", {"id": task}))
 
     async def list(self, context=None):
-        of_context = {"contextId": context} if context else {}
-        return [task_of(task) for task in (await self.ask("list", {"pageSize": 100, **of_context}))["tasks"]]
+        asked, tasks = {"pageSize": 100, **({"contextId": context} if context else {})}, []
+        while True:
+            listed = await self.ask("list", asked)
+            tasks += [task_of(task) for task in listed["tasks"]]
+            if not listed.get("nextPageToken"):
+                return tasks
+            asked["pageToken"] = listed["nextPageToken"]
 
     async def resubscribe(self, task):
         async for event in self.events("resubscribe", {"id": task}):
@@ -150,6 +155,9 @@ class Client:
         await self.ask("delete_push", {"taskId": task, "id": config})
 
     async def extended(self):
+        """As the other official clients do it: only an agent that has the card is asked for it."""
+        if not self.shown["capabilities"].get("extendedAgentCard"):
+            return self.card()
         return card_of(await self.ask("extended", {}))
 
 
