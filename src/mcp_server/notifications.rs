@@ -104,9 +104,13 @@ impl McpServer {
                 continue;
             };
             let number = stream.watching.watch(topic.clone(), entry);
-            // Changes between the client's subscription and this moment are notified now.
-            if entry.visible_state(|inside| inside.changed.instant < since) {
-                self.skip(number, stream);
+            // Changes between the client's subscription and this moment are notified now. The mark
+            // comes before the time is read: a change between the two must not be in the mark alone.
+            let to = Subscriber { client, id: stream.id };
+            let mark = self.mark_of(topic, entry, to);
+            let is_unchanged = entry.visible_state(|inside| inside.changed.instant < since);
+            if let Some(target) = stream.watching.target(number).filter(|_| is_unchanged) {
+                target.mark = Some(mark);
             }
             self.notify_task(number, stream, events).await?;
         }
