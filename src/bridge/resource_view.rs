@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::content::{ContentDisplay, blocks};
 use super::output::{AGENT_TYPE, AgentOutput, BATCH, PHASE, words};
 use super::resource_uri::{artifact_uri, stream_uri, task_uri};
-use crate::a2a::{Artifact, EncodedParts, Message, Part, PartBody, Role, StreamResponse, TaskState, clean};
+use crate::a2a::{
+    Artifact, EncodedParts, Message, Part, PartBody, Role, StreamResponse, Task, TaskState, TaskStatus, clean,
+};
 use crate::mcp::Version;
 use crate::mcp::tasks::iso8601;
 use crate::mcp::tools::{ContentBlock, EmbeddedResource, ResourceContents};
@@ -161,7 +162,7 @@ pub(crate) fn task(seen: &TaskInput<'_>, most: usize) -> String {
     const MAX_TEXT_BYTES: usize = 8 * 1024;
     let work = seen.work;
     let history = work.messages();
-    let said = work.status.as_ref().or(work.reply.as_ref());
+    let said = work.status.as_deref().or(work.reply.as_deref());
     let words = |said| Some(clean(&words(said), MAX_TEXT_BYTES)).filter(|text| !text.is_empty());
     let view = TaskView {
         task_id: seen.task,
@@ -265,16 +266,16 @@ pub(crate) struct StreamEvent {
     #[serde(rename = "type")]
     kind: &'static str,
     timestamp: String,
-    data: Box<RawValue>,
+    data: EventSummary,
 }
 
 impl StreamEvent {
     /// Returns the last events of a task.
     pub(crate) fn recent(log: &EventLog) -> Vec<Self> {
         let event = |event: &LoggedEvent| Self {
-            kind: event.kind,
+            kind: event.summary.kind(),
             timestamp: iso8601(event.unix_ms),
-            data: event.data.clone(),
+            data: event.summary.clone(),
         };
         log.recent().map(event).collect()
     }
@@ -484,12 +485,34 @@ const MAX_TEXT_BYTES: usize = 512;
 /// One event.
 #[derive(Debug, Clone)]
 pub(crate) struct LoggedEvent {
-    /// The kind of the event: `task`, `message`, `status-update` or `artifact-update`.
-    pub(crate) kind: &'static str,
     /// Time of arrival, in milliseconds since 1970.
-    pub(crate) unix_ms: u64,
-    /// The event in short, as JSON.
-    pub(crate) data: Box<RawValue>,
+    unix_ms: u64,
+    summary: EventSummary,
+}
+
+/// An event in short. Small, since each task keeps some; numbers beyond the largest are that one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum EventSummary {
+    Task {
+        artifacts: u32,
+        state: &'static str,
+        text: Option<Box<str>>,
+    },
+    Message {
+        text: Box<str>,
+    },
+    StatusUpdate {
+        state: &'static str,
+        text: Option<Box<str>>,
+    },
+    ArtifactUpdate {
+        append: bool,
+        artifact_id: Box<str>,
+        bytes: u32,
+        last_chunk: bool,
+        name: Option<Box<str>>,
+    },
 }
 
 /// The last events of a task.
@@ -503,19 +526,19 @@ pub(crate) struct EventLog {
 impl EventLog {
     /// Records an event. A response to a poll that repeats the event before is not one.
     pub(crate) fn record(&mut self, event: &StreamResponse, unix_ms: u64) {
-        let Some((kind, data)) = summary(event) else { return };
-        let Ok(data) = serde_json::value::to_raw_value(&data) else { return };
-        let repeats = |last: &LoggedEvent| last.kind == kind && last.data.get() == data.get();
-        if kind == "task" && self.recent.back().is_some_and(repeats) {
+        let Some(summary) = EventSummary::of(event) else { return };
+        let is_task = matches!(summary, EventSummary::Task { .. });
+        if is_task && self.recent.back().is_some_and(|last| last.summary == summary) {
             return;
         }
+        let logged = LoggedEvent { unix_ms, summary };
         self.total += 1;
-        self.bytes += size(&data);
-        self.recent.push_back(LoggedEvent { kind, unix_ms, data });
+        self.bytes += logged.bytes();
+        self.recent.push_back(logged);
         if self.recent.len() > MAX_EVENTS
             && let Some(oldest) = self.recent.pop_front()
         {
-            self.bytes = self.bytes.saturating_sub(size(&oldest.data));
+            self.bytes = self.bytes.saturating_sub(oldest.bytes());
         }
     }
 
@@ -535,39 +558,63 @@ impl EventLog {
     }
 }
 
-fn size(data: &RawValue) -> usize {
-    std::mem::size_of::<LoggedEvent>() + data.get().len()
+impl LoggedEvent {
+    /// Returns the size in bytes.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.summary.text_bytes()
+    }
 }
 
-fn summary(event: &StreamResponse) -> Option<(&'static str, Value)> {
-    Some(match event {
-        StreamResponse::Task(task) => {
-            let text = task.status.message.as_ref().map(text_of);
-            (
-                "task",
-                json!({ "state": task.status.state.as_str(), "text": text, "artifacts": task.artifacts.len() }),
-            )
+impl EventSummary {
+    /// Returns the event in short; `None` if its kind is unknown.
+    fn of(event: &StreamResponse) -> Option<Self> {
+        let status_text = |status: &TaskStatus| status.message.as_ref().map(text_of);
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Some(match event {
+            StreamResponse::Task(Task { status, artifacts, .. }) => {
+                let text = status_text(status);
+                Self::Task { artifacts: count(artifacts.len()), state: status.state.as_str(), text }
+            }
+            StreamResponse::Message(message) => Self::Message { text: text_of(message) },
+            StreamResponse::Status { status, .. } => {
+                Self::StatusUpdate { state: status.state.as_str(), text: status_text(status) }
+            }
+            StreamResponse::Artifact { artifact, append, last_chunk, .. } => Self::ArtifactUpdate {
+                append: *append,
+                artifact_id: short(&artifact.artifact_id),
+                bytes: count(artifact.parts.iter().map(|part| body_bytes(&part.body)).sum()),
+                last_chunk: *last_chunk,
+                name: artifact.name.as_deref().map(short),
+            },
+            StreamResponse::Unknown => return None,
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Task { .. } => "task",
+            Self::Message { .. } => "message",
+            Self::StatusUpdate { .. } => "status-update",
+            Self::ArtifactUpdate { .. } => "artifact-update",
         }
-        StreamResponse::Message(message) => ("message", json!({ "text": text_of(message) })),
-        StreamResponse::Status { status, .. } => {
-            let text = status.message.as_ref().map(text_of);
-            ("status-update", json!({ "state": status.state.as_str(), "text": text }))
+    }
+
+    fn text_bytes(&self) -> usize {
+        let length = |text: &Option<Box<str>>| text.as_deref().map_or(0, str::len);
+        match self {
+            Self::Message { text } => text.len(),
+            Self::Task { text, .. } | Self::StatusUpdate { text, .. } => length(text),
+            Self::ArtifactUpdate { artifact_id, name, .. } => artifact_id.len() + length(name),
         }
-        StreamResponse::Artifact { artifact, append, last_chunk, .. } => {
-            let bytes: usize = artifact.parts.iter().map(|part| body_bytes(&part.body)).sum();
-            let id = clean(&artifact.artifact_id, MAX_TEXT_BYTES);
-            let name = artifact.name.as_deref().map(|name| clean(name, MAX_TEXT_BYTES));
-            let data = json!({
-                "artifactId": id, "name": name, "append": append, "lastChunk": last_chunk, "bytes": bytes,
-            });
-            ("artifact-update", data)
-        }
-        StreamResponse::Unknown => return None,
-    })
+    }
 }
 
-fn text_of(message: &Message) -> String {
-    clean(&words(message), MAX_TEXT_BYTES)
+fn text_of(message: &Message) -> Box<str> {
+    short(&words(message))
+}
+
+fn short(text: &str) -> Box<str> {
+    clean(text, MAX_TEXT_BYTES).into_boxed_str()
 }
 
 fn body_bytes(body: &PartBody) -> usize {
@@ -582,7 +629,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::a2a::{TaskState, TaskStatus, read_task};
+    use crate::a2a::{Dialect, read_task};
 
     fn work(task: &Value) -> AgentOutput {
         AgentOutput::from_task(read_task(task.to_string().as_bytes()).unwrap(), 10_000).unwrap()
@@ -781,8 +828,37 @@ mod tests {
         }
         assert_eq!((log.total(), log.recent().count()), (100, MAX_EVENTS));
         assert_eq!(log.recent().next().map(|event| event.unix_ms), Some(68));
-        let kept: usize = log.recent().map(|event| size(&event.data)).sum();
+        let kept: usize = log.recent().map(LoggedEvent::bytes).sum();
         assert_eq!(log.bytes(), kept);
+    }
+
+    #[test]
+    fn events_are_shown_in_short() {
+        let long = "x".repeat(2 * MAX_TEXT_BYTES);
+        let mut log = EventLog::default();
+        for event in [
+            r#"{"task":{"id":"t","status":{"state":"TASK_STATE_SUBMITTED"},"artifacts":[{"artifactId":"a"}]}}"#,
+            r#"{"statusUpdate":{"taskId":"t","status":{"state":"TASK_STATE_WORKING","message":{"parts":[{"text":"on it"}]}}}}"#,
+            r#"{"artifactUpdate":{"taskId":"t","artifact":{"artifactId":"a","parts":[{"text":"four"}]},"append":true}}"#,
+            &format!(r#"{{"message":{{"parts":[{{"text":"{long}"}}]}}}}"#),
+        ] {
+            let event = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{event}}}"#);
+            log.record(&Dialect::V1.event(event.as_bytes()).unwrap(), 0);
+        }
+        let told: Vec<Value> = StreamEvent::recent(&log).iter().map(|event| json!(event)).collect();
+        let event = |kind: &str, data: Value| json!({"type": kind, "timestamp": "1970-01-01T00:00:00.000Z", "data": data});
+        assert_eq!(
+            told,
+            [
+                event("task", json!({"state": "submitted", "text": null, "artifacts": 1})),
+                event("status-update", json!({"state": "working", "text": "on it"})),
+                event(
+                    "artifact-update",
+                    json!({"artifactId": "a", "name": null, "append": true, "lastChunk": false, "bytes": 4})
+                ),
+                event("message", json!({"text": long[..MAX_TEXT_BYTES]})),
+            ]
+        );
     }
 
     #[test]
