@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::lenient::reserve_first;
 use super::model::{Artifact, Part, PartBody};
 
 /// Maximum number of artifacts per task.
@@ -116,6 +117,7 @@ impl Artifacts {
         }
         self.account(0, weight(&artifact))?;
         let text = text_of(&artifact.parts);
+        reserve_first(&mut self.artifacts);
         self.artifacts.push(artifact);
         Ok(TextChange::Added(text))
     }

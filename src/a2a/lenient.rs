@@ -208,12 +208,21 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientList<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LenientList<T>, A::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = list.next_element()? {
+                    reserve_first(&mut items);
                     items.push(item);
                 }
                 Ok(LenientList(Some(items)))
             }
         }
         deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
+/// Reserves room for one item in an empty list. Most lists of agents have one item, and a task keeps
+/// them; a push alone would reserve room for four.
+pub(super) fn reserve_first<T>(items: &mut Vec<T>) {
+    if items.is_empty() {
+        items.reserve_exact(1);
     }
 }
 

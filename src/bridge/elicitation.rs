@@ -60,7 +60,7 @@ impl AgentQuestion {
     /// Returns the open question, if there is one.
     pub fn of(work: &AgentOutput) -> Option<Self> {
         let (turn, state) = (work.question_turn()?, work.state?);
-        let said = work.status.as_ref();
+        let said = work.status.as_deref();
         let texts = [work.status_text(), work.made_text()];
         let text = texts.into_iter().filter(|text| !text.is_empty()).reduce(|all, text| all + "\n\n" + &text);
         let text = text.map(|text| clean(&text, MAX_QUESTION_BYTES));

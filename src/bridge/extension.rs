@@ -141,7 +141,7 @@ pub fn told(work: &AgentOutput, active: &[String]) -> Option<Box<RawValue>> {
     let mut taking = BoundedCollector { active, left: MOST_BYTES, omitted: 0 };
     let task = taking.keep(work.metadata.members().map(|(name, value)| (name.to_owned(), value)).collect());
     taking.omitted += work.metadata.omitted().filter(|name| owner(name, active).is_some()).count();
-    let message = work.reply.as_ref().or(work.status.as_ref());
+    let message = work.reply.as_deref().or(work.status.as_deref());
     let message = taking.take(message.and_then(|message| message.metadata.as_deref()));
     let mut artifacts = BTreeMap::new();
     for artifact in work.artifacts() {

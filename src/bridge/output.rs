@@ -31,9 +31,9 @@ pub struct AgentOutput {
     /// The state of the task; `None` until the agent reports one.
     pub state: Option<TaskState>,
     /// The message of the last status.
-    pub status: Option<Message>,
+    pub status: Option<Box<Message>>,
     /// The response of an agent that made no task.
-    pub reply: Option<Message>,
+    pub reply: Option<Box<Message>>,
     /// Time of the last status, as the agent wrote it.
     pub timestamp: Option<String>,
     /// The agent's metadata of the task, and that of later status events, within the limit of a
@@ -168,7 +168,7 @@ impl AgentOutput {
             let texts: Vec<&str> = parts.filter(|part| !part.is_thought()).filter_map(text).collect();
             Some(texts.join("\n")).filter(|text| !text.is_empty())
         };
-        let status = self.status.as_ref().and_then(said);
+        let status = self.status.as_deref().and_then(said);
         status.or_else(|| self.closing_message().as_ref().and_then(said)).or_else(made)
     }
 
@@ -179,7 +179,7 @@ impl AgentOutput {
 
     /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
-        const OVERHEAD: usize = 1024;
+        const OVERHEAD: usize = 512;
         let messages = self.status.iter().chain(&self.reply);
         let parts = messages.flat_map(|message| &message.parts).map(|part| match &part.body {
             PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
@@ -220,7 +220,7 @@ impl AgentOutput {
             StreamResponse::Task(task) => self.task(task),
             StreamResponse::Message(message) => {
                 self.name(message.task_id.clone(), message.context_id.clone());
-                self.reply = Some(message);
+                self.reply = Some(Box::new(message));
                 Ok(None)
             }
             StreamResponse::Status { task_id, context_id, status, metadata, .. } => {
@@ -277,15 +277,15 @@ impl AgentOutput {
             false if status.state.is_interrupted() => stamp_of(&status),
             false => None,
         };
-        let message = if is_taken_in { self.status.take() } else { status.message };
-        let shown = Content::of(status.state, message.as_ref(), self.artifacts.iter().last());
+        let message = if is_taken_in { self.status.take() } else { status.message.map(Box::new) };
+        let shown = Content::of(status.state, message.as_deref(), self.artifacts.iter().last());
         let again = self.state == Some(status.state)
             && match shown {
                 Some(_) => is_taken_in || self.question == shown,
-                None => same(self.status.as_ref(), message.as_ref()),
+                None => same(self.status.as_deref(), message.as_deref()),
             };
         self.state = Some(status.state);
-        let text = message.as_ref().map(all_words).filter(|text| !text.is_empty());
+        let text = message.as_deref().map(all_words).filter(|text| !text.is_empty());
         self.status = message;
         self.timestamp = status.timestamp;
         self.question = shown;
@@ -310,7 +310,8 @@ impl AgentOutput {
     fn close(&mut self, state: TaskState) {
         match state {
             TaskState::Submitted | TaskState::Working | TaskState::Unknown => {
-                if let Some(message) = self.status.as_ref().filter(|_| self.artifacts.iter().next().is_none())
+                if let Some(message) =
+                    self.status.as_deref().filter(|_| self.artifacts.iter().next().is_none())
                 {
                     self.closing.add(message);
                 }
@@ -318,7 +319,7 @@ impl AgentOutput {
             TaskState::Completed => {
                 let is_silent = self.status.as_ref().is_none_or(|message| message.parts.is_empty());
                 if is_silent && self.artifacts.iter().next().is_none() {
-                    self.status = self.closing.message();
+                    self.status = self.closing.message().map(Box::new);
                 }
                 self.closing.clear();
             }
@@ -503,7 +504,7 @@ impl AgentOutput {
     pub fn to_task(&self) -> Option<Task> {
         let status = TaskStatus {
             state: self.state.unwrap_or(TaskState::Submitted),
-            message: self.status.clone(),
+            message: self.status.as_deref().cloned(),
             timestamp: self.timestamp.clone(),
         };
         Some(Task {
@@ -537,7 +538,7 @@ impl AgentOutput {
         if self.artifacts_shed {
             self.artifacts.replace_all(task.artifacts)?;
             self.artifacts_shed = false;
-            self.status = self.status.take().or(task.status.message);
+            self.status = self.status.take().or(task.status.message.map(Box::new));
         }
         self.remember(task.history);
         Ok(())

@@ -77,7 +77,7 @@ pub fn message(work: &AgentOutput, cancelled: bool) -> Option<String> {
         | TaskState::InputRequired
         | TaskState::AuthRequired
         | TaskState::Completed
-        | TaskState::Unknown => work.status.as_ref().map(words),
+        | TaskState::Unknown => work.status.as_deref().map(words),
     };
     let said = said.map(|said| clean(&said, MAX_STATUS_BYTES)).filter(|text| !text.is_empty());
     let with = |what: &str| match &said {

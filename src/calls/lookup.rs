@@ -32,13 +32,14 @@ use crate::tasks::{ClientOverride, EntryKey, TaskEntry, TaskJournal, TaskPhase, 
 const STATE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until another request has fetched the state of a task. Returns true if the state is known.
-async fn wait_until_delivered(entry: &TaskEntry) -> bool {
+async fn wait_until_delivered(entry: &Arc<TaskEntry>) -> bool {
     let mut changes = entry.changes();
     let delivered = async {
         while entry.visible_state(|inside| inside.is_unstarted() && !inside.is_followed()) {
-            if entry.is_gone() || changes.changed().await.is_err() {
+            if entry.is_gone() {
                 return false;
             }
+            changes.changed().await;
         }
         true
     };

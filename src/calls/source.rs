@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::a2a::{StreamResponse, TaskState};
@@ -15,7 +15,7 @@ use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::follow::{DetachMode, DetachedCall, TaskFollower};
 use crate::quota::{BytePermit, FREE_BYTES};
-use crate::tasks::{ClientOverride, EntryState, TaskEntry, TaskPhase, WatchGuard};
+use crate::tasks::{ClientOverride, EntryState, TaskChanges, TaskEntry, TaskPhase, WatchGuard};
 
 /// Call that this request makes to the agent itself.
 pub(crate) struct DirectCall {
@@ -62,7 +62,7 @@ pub(crate) struct FollowedTask {
     pub(crate) failures: usize,
     /// Resolves when the agent has accepted the message of this call.
     pub(crate) delivery: Option<oneshot::Receiver<Result<(), AgentFailure>>>,
-    changes: watch::Receiver<u64>,
+    changes: TaskChanges,
     /// Number of progress updates that were there before, or have been reported: not each change is one.
     updates: u64,
     since: Instant,
@@ -344,16 +344,14 @@ impl FollowedTask {
         if let Some(step) = self.settled() {
             return step;
         }
-        let changed = match self.stalled_at() {
+        match self.stalled_at() {
             // A client that waits for a stalled task waits as long as if its stream had ended now.
-            Some(at) => match tokio::time::timeout_at(at, self.changes.changed()).await {
-                Ok(changed) => changed,
-                Err(_) => return CallEvent::Stalled,
-            },
+            Some(at) => {
+                if tokio::time::timeout_at(at, self.changes.changed()).await.is_err() {
+                    return CallEvent::Stalled;
+                }
+            }
             None => self.changes.changed().await,
-        };
-        if changed.is_err() {
-            return CallEvent::Failed(AgentFailure::Internal("it was forgotten"));
         }
         if let Some(step) = self.settled() {
             return step;

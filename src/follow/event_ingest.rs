@@ -311,8 +311,8 @@ impl TaskFollower {
                         drive.wait_idle();
                     }
                 }
-                changed = changes.changed() => {
-                    if changed.is_err() || entry.is_gone() {
+                () = changes.changed() => {
+                    if entry.is_gone() {
                         return None;
                     }
                     if entry.visible_state(|inside| inside.is_finished()) {
@@ -483,7 +483,7 @@ impl TaskFollower {
             }
             tokio::select! {
                 () = events.changed() => {}
-                changed = changes.changed() => if changed.is_err() { return },
+                () = changes.changed() => {}
             }
         }
     }
@@ -561,9 +561,7 @@ impl TaskFollower {
         let (mut changes, before) = (entry.changes(), entry.cancel_attempts());
         self.cancel(entry, known);
         while entry.is_named() && (entry.cancel_attempts() == before || entry.is_stopping()) {
-            if changes.changed().await.is_err() {
-                return;
-            }
+            changes.changed().await;
         }
     }
 }

@@ -323,9 +323,7 @@ impl TaskFollower {
     pub(super) async fn register_webhook(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) -> bool {
         let mut changes = entry.changes();
         while !entry.is_named() {
-            if changes.changed().await.is_err() {
-                return false;
-            }
+            changes.changed().await;
         }
         if entry.is_pushed() {
             return true;
@@ -365,7 +363,7 @@ impl TaskFollower {
 
 /// Waits until the task has no follower: a stream brings the changes itself, and a refresh besides
 /// it would repeat content. Returns true if there is still something to refresh.
-async fn debounce(entry: &TaskEntry) -> bool {
+async fn debounce(entry: &Arc<TaskEntry>) -> bool {
     let mut changes = entry.changes();
     loop {
         if entry.is_gone() || entry.visible_state(|inside| inside.is_finished()) {
@@ -374,9 +372,7 @@ async fn debounce(entry: &TaskEntry) -> bool {
         if !entry.visible_state(|inside| inside.is_followed()) {
             return true;
         }
-        if changes.changed().await.is_err() {
-            return false;
-        }
+        changes.changed().await;
     }
 }
 

@@ -26,7 +26,7 @@ use crate::mcp::notifications::{
     ChangeableList, LoggingLevel, core_task_changed, list_changed, message, resource_updated, task_changed,
 };
 use crate::mcp::tasks::TaskSnapshot;
-use crate::tasks::{TaskEntry, WatchGuard};
+use crate::tasks::{TaskChanges, TaskEntry, WatchGuard};
 
 /// Warning to a session that an earlier process began.
 const RESTARTED: &str = "The gateway was started again. It does not know any more which resources this session was subscribed to: \
@@ -298,6 +298,33 @@ impl Drop for WatchedTask {
     }
 }
 
+/// Receiver of the changes of one subject.
+enum ChangeReceiver {
+    Task(TaskChanges),
+    Other(watch::Receiver<u64>),
+}
+
+impl ChangeReceiver {
+    /// Waits for the next change. Returns false if nothing can change any more. Cancel-safe.
+    async fn changed(&mut self) -> bool {
+        match self {
+            Self::Task(changes) => {
+                changes.changed().await;
+                true
+            }
+            Self::Other(changes) => changes.changed().await.is_ok(),
+        }
+    }
+
+    /// Marks all changes so far as seen.
+    fn mark_unchanged(&mut self) {
+        match self {
+            Self::Task(changes) => changes.mark_unchanged(),
+            Self::Other(changes) => changes.mark_unchanged(),
+        }
+    }
+}
+
 /// All changes that one stream waits for.
 #[derive(Default)]
 pub(super) struct ChangeSet {
@@ -305,18 +332,19 @@ pub(super) struct ChangeSet {
     /// Waits for changes of resources that are not tasks.
     resources: HashMap<u64, AbortHandle>,
     last: u64,
-    waiting: JoinSet<(Change, Option<watch::Receiver<u64>>)>,
+    waiting: JoinSet<(Change, Option<ChangeReceiver>)>,
 }
 
 impl ChangeSet {
     /// Waits for changes from now on.
     pub(super) fn listen_to(&mut self, signal: Change, changes: watch::Receiver<u64>) {
-        self.waiting.spawn(wait(signal, changes, Instant::now()));
+        self.waiting.spawn(wait(signal, ChangeReceiver::Other(changes), Instant::now()));
     }
 
     /// Waits for changes of a resource that is not a task. Returns its number.
     pub(super) fn listen_to_resource(&mut self, changes: watch::Receiver<u64>) -> u64 {
         self.last += 1;
+        let changes = ChangeReceiver::Other(changes);
         let waiting = self.waiting.spawn(wait(Change::Resource(self.last), changes, Instant::now()));
         self.resources.insert(self.last, waiting);
         self.last
@@ -332,7 +360,8 @@ impl ChangeSet {
     /// Watches a task from now on. Returns its number.
     pub(super) fn watch(&mut self, topic: SubscriptionKey, entry: &Arc<TaskEntry>) -> u64 {
         self.last += 1;
-        let wait = wait(Change::Task(self.last), entry.changes(), Instant::now());
+        let changes = ChangeReceiver::Task(entry.changes());
+        let wait = wait(Change::Task(self.last), changes, Instant::now());
         let waiting = self.waiting.spawn(wait);
         self.targets.insert(self.last, WatchedTask { topic, mark: None, watcher: entry.watch(), waiting });
         self.last
@@ -404,10 +433,10 @@ impl ChangeSet {
 /// Waits for a change, and then until it may be notified.
 async fn wait(
     signal: Change,
-    mut changes: watch::Receiver<u64>,
+    mut changes: ChangeReceiver,
     not_before: Instant,
-) -> (Change, Option<watch::Receiver<u64>>) {
-    if changes.changed().await.is_err() {
+) -> (Change, Option<ChangeReceiver>) {
+    if !changes.changed().await {
         return (signal, None);
     }
     tokio::time::sleep_until(not_before).await;

@@ -344,7 +344,7 @@ impl SparcResources {
                 // The first phase has what was there before it, the last one all that came later.
                 let from = if at == 0 { 0 } else { start.artifacts_before };
                 let until = following.map_or(usize::MAX, |start| start.artifacts_before);
-                let text = inside.work.status.as_ref().map(|said| clean(&words(said), MAX_TEXT_BYTES));
+                let text = inside.work.status.as_deref().map(|said| clean(&words(said), MAX_TEXT_BYTES));
                 let made = |made: &crate::a2a::Artifact| {
                     [Some(made.artifact_id.clone()), made.name.clone(), made.description.clone()]
                 };

@@ -53,9 +53,9 @@ pub struct AnswersTooLarge;
 #[derive(Debug, Default)]
 pub(super) struct AnswerLog {
     taken: VecDeque<AnsweredQuestion>,
-    open: Option<OpenQuestion>,
+    open: Option<Box<OpenQuestion>>,
     refused: Option<([u8; 16], AnswerRefusal)>,
-    failed: Option<([u8; 16], AgentFailure)>,
+    failed: Option<Box<([u8; 16], AgentFailure)>>,
     /// The number of answers that could not be sent.
     failures: usize,
 }
@@ -315,7 +315,7 @@ impl AnswerLog {
     pub(super) fn release(&mut self, turn: [u8; 16], trouble: AgentFailure) {
         self.taken.retain(|taken| taken.turn != turn || taken.is_sent);
         self.open.take_if(|open| open.turn == turn);
-        self.failed = Some((turn, trouble));
+        self.failed = Some(Box::new((turn, trouble)));
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -326,7 +326,7 @@ impl AnswerLog {
 
     /// Returns the failure to send the answer to a question.
     pub(super) fn failure(&self, turn: [u8; 16]) -> Option<&AgentFailure> {
-        self.failed.as_ref().filter(|(failed, _)| *failed == turn).map(|(_, trouble)| trouble)
+        self.failed.as_deref().filter(|(failed, _)| *failed == turn).map(|(_, trouble)| trouble)
     }
 
     /// Records that the answer was sent; the partial answers are of no use any more.
@@ -345,7 +345,7 @@ impl AnswerLog {
         key: String,
         value: Box<RawValue>,
     ) -> Result<PartialAnswers, AnswersTooLarge> {
-        let fresh = || OpenQuestion { turn, parts: PartialAnswers::new(), bytes: 0 };
+        let fresh = || Box::new(OpenQuestion { turn, parts: PartialAnswers::new(), bytes: 0 });
         let mut open = self.open.take().filter(|open| open.turn == turn).unwrap_or_else(fresh);
         let freed = open.parts.get(&key).map_or(0, |old| key.len() + old.get().len());
         let bytes = (open.bytes - freed).saturating_add(key.len()).saturating_add(value.get().len());

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
 use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
@@ -29,7 +29,10 @@ pub struct TaskEntry {
     agent: Arc<str>,
     local: [u8; 16],
     pub(super) inside: Mutex<EntryState>,
-    changes: watch::Sender<u64>,
+    /// Number of changes so far. Not a `watch` channel: its memory would be a tenth of a finished
+    /// task that is kept.
+    changes: AtomicU64,
+    changed: Notify,
     home: OnceLock<ShardSlot>,
     is_gone: AtomicBool,
     is_pushed: AtomicBool,
@@ -45,7 +48,8 @@ impl TaskEntry {
             agent,
             local,
             inside: Mutex::new(EntryState::new(work, now)),
-            changes: watch::Sender::new(0),
+            changes: AtomicU64::new(0),
+            changed: Notify::new(),
             home: OnceLock::new(),
             is_gone: AtomicBool::new(false),
             is_pushed: AtomicBool::new(false),
@@ -107,9 +111,9 @@ impl TaskEntry {
         shown
     }
 
-    /// Subscribes to every change.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
+    /// Subscribes to every change from now on.
+    pub fn changes(self: &Arc<Self>) -> TaskChanges {
+        TaskChanges { entry: self.clone(), seen: self.changes.load(Ordering::Acquire) }
     }
 
     /// Applies an event of the agent. A finished task never changes again; watchers are woken only
@@ -530,8 +534,48 @@ impl TaskEntry {
     }
 
     pub(super) fn wake(&self) {
-        self.changes.send_modify(|count| *count += 1);
+        self.changes.fetch_add(1, Ordering::Release);
+        self.changed.notify_waiters();
         self.tell_owners();
+    }
+}
+
+/// Receiver of the changes of an entry.
+#[derive(Debug)]
+pub struct TaskChanges {
+    entry: Arc<TaskEntry>,
+    seen: u64,
+}
+
+impl TaskChanges {
+    /// Waits until the entry changes again, and marks the change as seen. Cancel-safe.
+    pub async fn changed(&mut self) {
+        loop {
+            // Waits from here on: a change between the look at the count and the wait is not missed.
+            let mut next = std::pin::pin!(self.entry.changed.notified());
+            next.as_mut().enable();
+            let count = self.entry.changes.load(Ordering::Acquire);
+            if std::mem::replace(&mut self.seen, count) != count {
+                return;
+            }
+            next.await;
+        }
+    }
+
+    /// Returns true if there was a change that is not marked as seen.
+    #[cfg(test)]
+    pub fn has_changed(&self) -> bool {
+        self.entry.changes.load(Ordering::Acquire) != self.seen
+    }
+
+    /// Marks all changes so far as seen.
+    pub(crate) fn mark_unchanged(&mut self) {
+        self.seen = self.entry.changes.load(Ordering::Acquire);
+    }
+
+    /// Marks one change as not seen, so that the next wait ends at once.
+    pub(crate) fn mark_changed(&mut self) {
+        self.seen = self.seen.wrapping_sub(1);
     }
 }
 

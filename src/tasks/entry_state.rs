@@ -20,7 +20,8 @@ use crate::fault::{AgentFailure, TaskDelay};
 
 /// Callers that are remembered as holders of a handle; the oldest is dropped first.
 const MAX_OWNERS: usize = 16;
-/// Bytes of an entry beyond those that are counted.
+/// Bytes of an entry beyond those that are counted, as `benches/tasks` shows them with those of its
+/// output.
 const OVERHEAD: usize = 1024;
 
 /// Status that the client got although the agent reports another.
@@ -58,7 +59,7 @@ pub struct EntryState {
     pub(super) turns: AnswerLog,
     pub(super) owners: Vec<Box<str>>,
     /// Streaming flag, state and number of phases of which the owners were notified last.
-    flow: (bool, Option<TaskState>, usize),
+    flow: (bool, Option<TaskState>, u8),
     /// The last events of the agent.
     pub(crate) events: EventLog,
     /// Software of the client that began the task, if that client told it.
@@ -157,6 +158,8 @@ impl EntryState {
             return None;
         }
         let forgotten = (self.owners.len() >= MAX_OWNERS).then(|| self.owners.remove(0));
+        // Most entries have one owner.
+        self.owners.reserve_exact(1);
         self.owners.push(caller.into());
         Some(forgotten)
     }
@@ -211,7 +214,8 @@ impl EntryState {
 
     /// Returns true if the streaming flag, the task state or the phase changed since the last call.
     pub(super) fn streaming_changed(&mut self) -> bool {
-        let flow = (self.is_followed && !self.is_finished(), self.work.state, self.work.phases.len());
+        let phases = u8::try_from(self.work.phases.len()).unwrap_or(u8::MAX);
+        let flow = (self.is_followed && !self.is_finished(), self.work.state, phases);
         std::mem::replace(&mut self.flow, flow) != flow
     }
 

@@ -20,7 +20,7 @@ use crate::sync::lock;
 
 const SHARDS: usize = 64;
 /// The least size of a task, in bytes.
-const MIN_TASK_BYTES: usize = 2048;
+pub(super) const MIN_TASK_BYTES: usize = 1536;
 
 /// The task map. Clones are the same map.
 #[derive(Debug, Clone)]

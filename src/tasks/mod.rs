@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use answer_log::AnswersTooLarge;
 pub use answer_log::{AnswerClaim, AnswerRefusal, PartialAnswers};
-pub use entry::{CancelGuard, FollowGuard, TaskEntry, WatchGuard};
+pub use entry::{CancelGuard, FollowGuard, TaskChanges, TaskEntry, WatchGuard};
 pub use entry_state::{ClientOverride, EntryState, TaskPhase};
 pub use journal::RestorePolicy;
 pub use journal::TaskJournal;

@@ -140,6 +140,8 @@ impl TaskShard {
     pub(super) fn add_key(&mut self, id: u64, key: &EntryKey, tally: &Usage) -> bool {
         let Some(resident) = self.residents.get_mut(&id) else { return false };
         if !resident.keys.contains(key) {
+            // Few entries ever have a third key.
+            resident.keys.reserve_exact(1);
             resident.keys.push(key.clone());
             self.settle(id, tally);
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::map::MIN_TASK_BYTES;
 use super::shard::weight;
 use super::tests::{chunk, status};
 use super::*;
@@ -172,7 +173,7 @@ impl World {
             self.rows[at].touch(self.now);
             return;
         }
-        let bytes = 2048 + if named { 1 } else { 0 } + weight(&key);
+        let bytes = MIN_TASK_BYTES + if named { 1 } else { 0 } + weight(&key);
         let fits = |world: &Self| world.count() < MAX_SIMULATED_TASKS && world.bytes() + bytes <= BYTES;
         if !self.make_room(None, fits) {
             assert_eq!(admitted.err(), Some(TaskMapFull), "seed {}: no task may be evicted", self.seed);
@@ -314,7 +315,7 @@ impl World {
         for row in &self.rows {
             assert_eq!(row.entry.is_gone(), row.dropped, "seed {seed}: dropped");
         }
-        let fits = self.count() < MAX_SIMULATED_TASKS && self.bytes() + 2048 <= BYTES;
+        let fits = self.count() < MAX_SIMULATED_TASKS && self.bytes() + MIN_TASK_BYTES <= BYTES;
         let has_room = fits || self.rows.iter().any(|row| row.rank(self.now).is_some());
         // Not each time: the query orders the queues.
         if self.random.gen_bool(0.2) {

@@ -110,7 +110,7 @@ fn watchers_wake_only_when_something_changed() {
             metadata: None,
         })
     };
-    let entry = entry();
+    let entry = Arc::new(entry());
     for (step, (event, wakes)) in [
         (status(TaskState::Working), true),
         (status(TaskState::Working), false),
@@ -128,7 +128,7 @@ fn watchers_wake_only_when_something_changed() {
     {
         let changes = entry.changes();
         entry.apply(event, now()).unwrap();
-        assert_eq!(changes.has_changed().unwrap(), wakes, "{step}");
+        assert_eq!(changes.has_changed(), wakes, "{step}");
     }
 }
 
@@ -165,7 +165,7 @@ fn there_is_one_follower_and_its_end_is_heard_even_if_it_says_nothing() {
     assert!(entry.begin_following().is_none() && over(&entry).is_none());
     let changes = entry.changes();
     drop(following);
-    assert!(changes.has_changed().unwrap());
+    assert!(changes.has_changed());
     assert_eq!(over(&entry), Some(Err(AgentFailure::Internal("following it broke off"))));
     let following = entry.begin_following().unwrap();
     assert_eq!(over(&entry), None);
@@ -297,7 +297,7 @@ fn large_finished_task_is_cut_without_watchers() {
     assert!(tasks.should_shed(&entry, now.instant));
     let (before, changes) = (tasks.bytes(), entry.changes());
     entry.update(|work| *work = AgentOutput::new(0));
-    assert!(tasks.bytes() + 5000 < before && !changes.has_changed().unwrap());
+    assert!(tasks.bytes() + 5000 < before && !changes.has_changed());
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn watchers_learn_of_a_dropped_entry() {
     let changes = entry.changes();
     let later = now + BOUNDS.ttl;
     let dropped: usize = (0..tasks.shards()).map(|_| tasks.sweep(later).len()).sum();
-    assert_eq!((dropped, entry.is_gone(), changes.has_changed().unwrap()), (1, true, true));
+    assert_eq!((dropped, entry.is_gone(), changes.has_changed()), (1, true, true));
 }
 
 #[test]
@@ -502,4 +502,28 @@ fn own_output_stays_while_a_replica_reads_the_agent() {
     entry.set_event_origin(EventOrigin::Replica);
     entry.learn(of_another("ab", at(2)), now());
     assert_eq!((text(&entry).as_str(), entry.position()), ("ab", at(2)));
+}
+
+/// A finished task stays for `tasks.ttl`, so its size is what a gateway in use needs most of.
+#[test]
+fn an_entry_is_small() {
+    let sizes = [size_of::<TaskEntry>(), size_of::<EntryState>(), size_of::<AgentOutput>()];
+    assert!(sizes[0] <= 880, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn a_change_before_the_wait_is_not_missed_and_told_once() {
+    let entry = Arc::new(entry());
+    let mut changes = entry.changes();
+    entry.apply(status(TaskState::Working), now()).unwrap();
+    entry.apply(status(TaskState::Completed), now()).unwrap();
+    assert!(changes.has_changed());
+    changes.changed().await;
+    assert!(!changes.has_changed(), "both are one change to a late reader");
+    changes.mark_changed();
+    changes.changed().await;
+    let next = tokio::spawn(async move { changes.changed().await });
+    tokio::task::yield_now().await;
+    entry.set_verdict(ClientOverride::Cancelled);
+    next.await.unwrap();
 }
