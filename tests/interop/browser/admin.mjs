@@ -1,9 +1,10 @@
 // The page of operators in headless Chromium: `admin.mjs [FOLDER]`.
 //
 // Starts the demo agent and a gateway before it, with a token of operators, API keys of callers and an agent that is
-// down. Signs in, looks at every view, calls tools, answers a question, and signs out. A violation of the content
-// security policy, an error on the console and a finding of axe-core fail it. Screenshots go to FOLDER, light, dark and
-// narrow. The binary is GATEWAY, and the files of the page are those in it. Exit code 1 if a check failed.
+// down. Signs in, looks at every view, calls tools, answers a question, and signs out; then opens the page of a second
+// gateway, of which operators have certificates and no token. A violation of the content security policy, an error on the
+// console and a finding of axe-core fail it. Screenshots go to FOLDER, light, dark and narrow. The binary is GATEWAY, and
+// the files of the page are those in it. Exit code 1 if a check failed.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -12,6 +13,7 @@ import { createServer } from 'node:net';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { connect, createServer as createTlsServer } from 'node:tls';
 import puppeteer from 'puppeteer-core';
 
 const LIMIT = 30_000; // milliseconds for one step
@@ -36,7 +38,7 @@ const freePort = () =>
     });
   });
 
-const [agentPort, port, securePort, adminPort, downPort] = await Promise.all([0, 0, 0, 0, 0].map(freePort));
+const [agentPort, port, securePort, adminPort, downPort, otherPort, certifiedPort] = await Promise.all(Array.from({ length: 7 }, freePort));
 const folder = await mkdtemp(join(tmpdir(), 'admin-page-'));
 const hash = (text) => `sha256:${createHash('sha256').update(text).digest('hex')}`;
 const [certificate, key] = ['tls.crt', 'tls.key'].map((name) => join(folder, name));
@@ -57,10 +59,43 @@ agents:
   billing: { card: "http://127.0.0.1:${downPort}/" }
   reports: { card: "http://127.0.0.1:${agentPort}/none.json" }
 `);
+const openssl = (...words) => execFileSync('openssl', words, { stdio: 'ignore' });
+const [authority, authorityKey, operator, operatorKey] = ['ca.crt', 'ca.key', 'operator.crt', 'operator.key'].map((name) => join(folder, name));
+const fresh = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '10'];
+openssl('req', '-x509', ...fresh, '-keyout', authorityKey, '-out', authority, '-subj', '/CN=operators');
+openssl('req', '-x509', ...fresh, '-keyout', operatorKey, '-out', operator, '-subj', '/CN=olga', '-CA', authority, '-CAkey', authorityKey,
+  '-addext', 'basicConstraints=critical,CA:FALSE', '-addext', 'extendedKeyUsage=clientAuth');
+await writeFile(join(folder, 'certified.yaml'), `
+listeners:
+  - { address: "127.0.0.1:${otherPort}" }
+admin:
+  address: "127.0.0.1:${certifiedPort}"
+  tls: { certificate: "${certificate}", key: "${key}", client_auth: { mode: optional, ca: "${authority}" } }
+log: { level: warn }
+agents:
+  demo: { card: "http://127.0.0.1:${agentPort}/" }
+`);
 const processes = [
   spawn(GATEWAY, ['demo', '--agent-only', '--agent-port', String(agentPort)], { stdio: 'ignore' }),
-  spawn(GATEWAY, ['serve', '--config', join(folder, 'gateway.yaml')], { stdio: ['ignore', 'ignore', 'inherit'] }),
+  ...['gateway.yaml', 'certified.yaml'].map((file) =>
+    spawn(GATEWAY, ['serve', '--config', join(folder, file)], { stdio: ['ignore', 'ignore', 'inherit'] }),
+  ),
 ];
+
+// A proxy on this machine that ends the browser's TLS and presents a certificate, or none, to the second gateway: headless
+// Chromium has no dialog in which one could be chosen. Gives the origin.
+const proxies = [];
+const tlsProxy = async (identity) => {
+  const ca = await readFile(certificate);
+  const server = createTlsServer({ cert: ca, key: await readFile(key) }, (socket) => {
+    const upstream = connect({ host: '127.0.0.1', port: certifiedPort, ca, servername: 'gateway.example', ...identity });
+    for (const one of [socket, upstream]) one.on('error', () => [socket, upstream].forEach((each) => each.destroy()));
+    socket.pipe(upstream).pipe(socket);
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  proxies.push(server);
+  return `https://127.0.0.1:${server.address().port}`;
+};
 
 const origin = `http://127.0.0.1:${adminPort}`;
 const until = async (what, found) => {
@@ -75,6 +110,8 @@ const until = async (what, found) => {
 
 const browser = await puppeteer.launch({
   executablePath: CHROMIUM,
+  // The proxies of the last part have a certificate that nothing signed.
+  acceptInsecureCerts: true,
   userDataDir: join(folder, 'profile'),
   args: [
     '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-quic', '--no-first-run',
@@ -257,6 +294,34 @@ try {
   check(status === 401, 'nothing is shown after the end of the session');
   const foreseen = problems.filter((text) => !/status of 401/.test(text));
   check(foreseen.length === 0, `no error on the console: ${foreseen.join('; ')}`);
+
+  // Operators with certificates alone.
+  const identity = { cert: await readFile(operator), key: await readFile(operatorKey) };
+  const [certified, stranger] = [await tlsProxy(identity), await tlsProxy({})];
+  const second = await browser.newPage();
+  second.setDefaultTimeout(LIMIT);
+  const told = [];
+  second.on('console', (message) => ['error', 'warn'].includes(message.type()) && told.push(message.text()));
+  second.on('pageerror', (error) => told.push(error.message));
+  const text = (wanted) => second.waitForFunction((words) => document.body.innerText.includes(words), {}, wanted);
+  await until('the second gateway', () => second.goto(certified));
+  await second.waitForFunction(() => document.querySelector('h1')?.innerText.startsWith('Overview'));
+  await second.evaluate(() => (location.hash = '#/agents/demo'));
+  await text('demo_countdown');
+  check(true, 'an operator with a certificate sees agents without a token');
+  await second.evaluate(() => (location.hash = '#/call'));
+  await text('9 tools are visible');
+  await second.select('#tool', 'demo_countdown');
+  await second.waitForSelector('textarea');
+  await second.type('textarea', '2');
+  await second.click('form[aria-label=Arguments] button.primary');
+  await text('liftoff');
+  check(true, 'an operator with a certificate calls a tool');
+  check(told.length === 0, `no error on the console of that operator: ${told.join('; ')}`);
+  await second.goto(stranger);
+  await text('Present a client certificate of an operator');
+  const refused = await second.evaluate(async () => (await fetch('/api/overview')).status);
+  check(refused === 401, 'a browser without a certificate is told to present one, and shown nothing');
 } catch (error) {
   check(false, `driver: ${error.message}`);
   if (shots) {
@@ -266,6 +331,7 @@ try {
   }
 } finally {
   await browser.close();
+  proxies.forEach((one) => one.close());
   processes.forEach((one) => one.kill());
   await rm(folder, { recursive: true, force: true, maxRetries: 3 });
 }
