@@ -27,8 +27,12 @@ use crate::config::{
 use crate::sync::lock;
 use crate::telemetry::label::SourcePoll;
 use crate::timing::{Backoff, with_jitter};
-use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
+use crate::transport::{
+    AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, TransportError, Upstream,
+};
 
+/// Reason for which a source was not read within its timeout.
+const TOO_SLOW: &str = "did not respond in time";
 /// Interval at which the poller looks for sources that are due.
 const TICK: Duration = Duration::from_millis(200);
 /// First pause after a failure.
@@ -152,7 +156,7 @@ impl SourcePoller {
                 let etag = known.etag.clone().filter(|_| known.found.is_some());
                 readings.spawn(async move {
                     let reading = timeout(source.timeout, read(&client, &source, etag)).await;
-                    (source, reading.unwrap_or_else(|_| Err("did not respond in time".to_owned())))
+                    (source, reading.unwrap_or_else(|_| Err(TOO_SLOW.to_owned())))
                 });
             }
             while let Some(read) = readings.join_next().await {
@@ -387,19 +391,31 @@ impl<'a> SourceRequest<'a> {
             request.headers_mut().insert(IF_NONE_MATCH, etag);
         }
         let response = self.client.send(&self.upstream, request).await;
-        let mut response = response.map_err(|error| error.to_string())?;
+        let mut response = response.map_err(|error| failure_text(&error))?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_MODIFIED if etag.is_some() => return Ok(None),
             status => return Err(format!("answered with HTTP {}", status.as_u16())),
         }
         let etag = response.headers().get(ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let body = response.collect(self.source.max_bytes).await.map_err(|error| error.to_string())?;
+        let body = response.collect(self.source.max_bytes).await;
+        let body = body.map_err(|error| failure_text(&error))?;
         // The error of serde could quote the body.
         let document = serde_json::from_slice(&body);
         let document =
             document.map_err(|error| format!("is not JSON of a source (line {})", error.line()))?;
         Ok(Some(SourceResponse { document, etag }))
+    }
+}
+
+/// Returns the reason for which a page was not read. One exchange may take as long as all pages, so
+/// that either limit can be reached first: the text is the same.
+fn failure_text(error: &TransportError) -> String {
+    match error {
+        TransportError::FirstByteTimeout | TransportError::IdleTimeout | TransportError::TotalTimeout => {
+            TOO_SLOW.to_owned()
+        }
+        error => error.to_string(),
     }
 }
 
