@@ -141,10 +141,13 @@ impl Part {
 }
 
 impl Part {
-    /// Returns the size of content and metadata in bytes.
+    /// Returns the size of content, names and metadata in bytes.
     pub fn bytes(&self) -> usize {
-        let beside = self.metadata.as_ref().map_or(0, |json| json.get().len());
-        beside
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let metadata = self.metadata.as_ref().map_or(0, |json| json.get().len());
+        text(&self.filename)
+            + text(&self.media_type)
+            + metadata
             + match &self.body {
                 PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
                 PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
@@ -209,6 +212,19 @@ pub struct Message {
     pub extensions: Vec<String>,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
+}
+
+impl Message {
+    /// Returns the memory that the message takes, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let ids = [&self.message_id, &self.task_id, &self.context_id];
+        let lists = self.reference_task_ids.iter().chain(&self.extensions);
+        size_of::<Self>()
+            + ids.into_iter().flatten().map(String::len).sum::<usize>()
+            + lists.map(|item| item.len() + size_of::<String>()).sum::<usize>()
+            + self.metadata.as_ref().map_or(0, |json| json.get().len())
+            + self.parts.iter().map(|part| part.bytes() + size_of::<Part>()).sum::<usize>()
+    }
 }
 
 /// The state of a task with its message (A2A 1.0 `TaskStatus`).

@@ -180,24 +180,33 @@ impl AgentOutput {
     /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         const OVERHEAD: usize = 512;
-        let messages = self.status.iter().chain(&self.reply);
-        let parts = messages.flat_map(|message| &message.parts).map(|part| match &part.body {
-            PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
-            PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
-        });
-        let messages = self.status.iter().chain(&self.reply);
-        let beside = messages.flat_map(|message| {
-            let metadata = message.parts.iter().map(|part| &part.metadata).chain([&message.metadata]);
-            metadata.flatten().map(|json| json.get().len())
+        let phases = self.phases.iter().map(|phase| {
+            phase.name.len() + phase.timestamp.as_ref().map_or(0, String::len) + size_of::<VisitedPhase>()
         });
         OVERHEAD
             + self.metadata.bytes()
-            + self.phases.iter().map(|phase| phase.name.len() + 64).sum::<usize>()
+            + phases.sum::<usize>()
             + self.history.bytes()
             + self.artifacts.bytes()
-            + self.closing.bytes()
-            + parts.sum::<usize>()
-            + beside.sum::<usize>()
+            + self.closing.memory()
+            + self.status.iter().chain(&self.reply).map(|message| message.memory()).sum::<usize>()
+            + self.timestamp.as_ref().map_or(0, String::len)
+    }
+
+    /// Returns the size of the content that clients see, in bytes. Ids and times, of which some
+    /// agents send others with the same content, do not count.
+    pub(crate) fn content_bytes(&self) -> usize {
+        let messages = self.status.iter().chain(&self.reply);
+        let messages = messages.map(|message| {
+            let metadata = message.metadata.as_ref().map_or(0, |json| json.get().len());
+            metadata + message.parts.iter().map(Part::bytes).sum::<usize>()
+        });
+        self.metadata.bytes()
+            + self.phases.iter().map(|phase| phase.name.len()).sum::<usize>()
+            + self.history.bytes()
+            + self.artifacts.bytes()
+            + self.closing.bytes
+            + messages.sum::<usize>()
     }
 
     /// Returns the size of the artifacts in bytes, which [`Self::evict_artifacts`] frees.
@@ -604,9 +613,9 @@ impl ClosingMessages {
         })
     }
 
-    /// Returns the size in bytes.
-    fn bytes(&self) -> usize {
-        self.bytes
+    /// Returns the memory that the messages take, in bytes.
+    fn memory(&self) -> usize {
+        self.bytes + self.parts.len() * size_of::<Part>()
     }
 
     fn shrink(&mut self) {
@@ -831,6 +840,24 @@ mod tests {
     }
 
     #[test]
+    fn names_of_files_and_empty_parts_take_room_too() {
+        let mut work = AgentOutput::new(10);
+        for number in 0..20 {
+            let mut said = message(&number.to_string(), "");
+            let name = format!("{number}{}", "n".repeat(MAX_BYTES / 4));
+            said.parts = vec![Part { filename: Some(name), ..Part::new(PartBody::Url("u".to_owned())) }];
+            work.apply(status(TaskState::Working, Some(said))).unwrap();
+            let held = work.closing.parts.iter().filter_map(|part| part.filename.as_ref()).map(String::len);
+            assert!(held.sum::<usize>() <= MAX_BYTES, "{number}");
+        }
+        let mut said = message("empty", "");
+        let null = || serde_json::value::RawValue::from_string("null".to_owned()).unwrap();
+        said.parts = (0..1000).map(|_| Part::new(PartBody::Data(null()))).collect();
+        work.apply(status(TaskState::InputRequired, Some(said))).unwrap();
+        assert!(work.bytes() >= 1000 * size_of::<Part>(), "{}", work.bytes());
+    }
+
+    #[test]
     fn artifacts_have_a_limit() {
         let mut work = AgentOutput::new(20);
         assert!(work.apply(chunk(&"x".repeat(100), false)).is_err());
@@ -946,13 +973,13 @@ mod tests {
         for _ in 0..100 {
             let one = said(&[&piece]);
             closing.add(&one.message().unwrap());
-            assert!(closing.bytes() <= MAX_BYTES + piece.len(), "{}", closing.bytes());
+            assert!(closing.bytes <= MAX_BYTES + piece.len(), "{}", closing.bytes);
         }
         let last = said(&[" the end"]);
         closing.add(&last.message().unwrap());
         assert!(text(&closing).ends_with("word the end") && text(&closing).len() >= MAX_BYTES / 4);
         closing.clear();
-        assert_eq!((closing.bytes(), closing.message().is_none()), (0, true));
+        assert_eq!((closing.bytes, closing.message().is_none()), (0, true));
     }
 
     fn raw(json: &str) -> Box<RawValue> {

@@ -667,7 +667,7 @@ impl VisibleState {
     pub(super) fn at(work: &AgentOutput, deep: bool) -> Self {
         let mut hasher = DefaultHasher::new();
         work.state.map(crate::a2a::TaskState::as_str).hash(&mut hasher);
-        (&work.task_id, &work.context_id, work.reply.is_some(), work.bytes()).hash(&mut hasher);
+        (&work.task_id, &work.context_id, work.reply.is_some(), work.content_bytes()).hash(&mut hasher);
         if let Some(status) = &work.status {
             // Some agents make another id each time that they show a question.
             status.message_id.as_ref().filter(|_| work.asking().is_none()).hash(&mut hasher);
