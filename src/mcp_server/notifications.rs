@@ -104,13 +104,17 @@ impl McpServer {
                 continue;
             };
             let number = stream.watching.watch(topic.clone(), entry);
-            // Changes between the client's subscription and this moment are notified now. The mark
-            // comes before the time is read: a change between the two must not be in the mark alone.
-            let to = Subscriber { client, id: stream.id };
-            let mark = self.mark_of(topic, entry, to);
+            // Changes between the client's subscription and this moment are notified now.
+            let before = match topic {
+                SubscriptionKey::Resource(uri) => self.sessions.take_mark(session, uri),
+                SubscriptionKey::Task(_) | SubscriptionKey::CoreTask(_) => None,
+            };
+            // Without a mark of that time, changes since the stream began. The mark is computed before
+            // the time is read: a change between the two would be in the mark, and never be notified.
+            let present = self.mark_of(topic, entry, Subscriber { client, id: stream.id });
             let is_unchanged = entry.visible_state(|inside| inside.changed.instant < since);
-            if let Some(target) = stream.watching.target(number).filter(|_| is_unchanged) {
-                target.mark = Some(mark);
+            if let Some(target) = stream.watching.target(number) {
+                target.mark = before.or(Some(present).filter(|_| is_unchanged));
             }
             self.notify_task(number, stream, events).await?;
         }
@@ -146,12 +150,7 @@ impl McpServer {
     fn mark_of(&self, topic: &SubscriptionKey, entry: &Arc<TaskEntry>, to: Subscriber<'_>) -> u64 {
         let mut hasher = DefaultHasher::new();
         match topic {
-            SubscriptionKey::Resource(_) => entry.visible_state(|inside| {
-                let followed = topic.is_stream() && inside.is_followed();
-                (inside.changed.instant, inside.open_turn(), inside.is_finished(), followed)
-                    .hash(&mut hasher);
-                inside.verdict.is_some().hash(&mut hasher);
-            }),
+            SubscriptionKey::Resource(_) => return topic.resource_mark(entry),
             SubscriptionKey::Task(_) | SubscriptionKey::CoreTask(_) => {
                 self.encode_notification(topic, entry, to, true).hash(&mut hasher);
             }
@@ -252,6 +251,17 @@ impl SubscriptionKey {
                 ResourceUri::Agent(_) | ResourceUri::Registry | ResourceUri::Streams => None,
             },
         }
+    }
+
+    /// Returns a hash of the state of the task that a notification of its resource is about.
+    pub(super) fn resource_mark(&self, entry: &TaskEntry) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        entry.visible_state(|inside| {
+            let followed = self.is_stream() && inside.is_followed();
+            (inside.changed.instant, inside.open_turn(), inside.is_finished(), followed).hash(&mut hasher);
+            inside.verdict.is_some().hash(&mut hasher);
+        });
+        hasher.finish()
     }
 
     /// Returns true if the subject is the stream of a task rather than the task.
@@ -422,7 +432,7 @@ impl ChangeSet {
                     }
                     return Some(signal);
                 }
-                // The task is no longer watched, or the resource will not change any more.
+                // The subject is no longer watched, or the resource will not change any more.
                 Ok((Change::Task(_) | Change::Resource(_), None)) | Err(_) => {}
                 Ok((Change::Cards | Change::Session, None)) => return None,
             }

@@ -417,8 +417,15 @@ impl McpServer {
         let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
         let session = client.session.as_ref().ok_or(Fault::SessionRequired)?;
         let mut mark = None;
-        let is_there = match SubscriptionKey::Resource(uri.to_owned()).handle() {
-            Some(task) => self.lookup().readable(client, task).await?.is_some(),
+        let topic = SubscriptionKey::Resource(uri.to_owned());
+        let is_there = match topic.handle() {
+            Some(task) => {
+                let found = self.lookup().readable(client, task).await?;
+                // The stream of a task changes also by being followed, as it is from the subscription on.
+                let watched = found.as_ref().filter(|_| !topic.is_stream());
+                mark = watched.map(|(entry, _)| topic.resource_mark(entry));
+                found.is_some()
+            }
             // Anonymous callers too, although nothing in their list changes.
             None if ResourceUri::read(uri) == Some(ResourceUri::Streams) => true,
             None if self.resources.is_own(uri) => {

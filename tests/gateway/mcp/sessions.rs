@@ -133,6 +133,28 @@ async fn foreign_subscription_is_not_evicted() {
 }
 
 #[tokio::test]
+async fn change_before_stream_is_told() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = cramped(&agent).await;
+    let ben = by(&gateway, "ben");
+    let go = Signal::new();
+    let verse = v1::status_update("raw-t", "raw-c", "working", Some("one"));
+    let song = Reply::stream().event(v1::task("raw-t", "raw-c", "working")).wait(&go).event(verse).stall();
+    agent.on_send(move |_| song.clone());
+    let task = ben.legacy().await.begin_task("bard_sing", json!({ "text": "x" })).await;
+    let uri = format!("a2a://task/{}", task["taskId"].as_str().unwrap());
+    let session = ben.legacy().await;
+    let subscribed = session.call("resources/subscribe", json!({ "uri": uri })).await;
+    assert!(subscribed.json().await["result"].is_object());
+    go.fire();
+    let read = async || session.call("resources/read", json!({ "uri": uri })).await.json().await.to_string();
+    in_time("the verse", async { while !read().await.contains("one") {} }).await;
+    let mut stream = session.listen(None).await;
+    let is_told = async { while stream.next_message().await["params"]["uri"] != uri.as_str() {} };
+    in_time("the change since the subscription", is_told).await;
+}
+
+#[tokio::test]
 async fn deleted_session_never_comes_back() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = cramped(&agent).await;
