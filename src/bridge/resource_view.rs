@@ -490,7 +490,7 @@ pub(crate) struct LoggedEvent {
     summary: EventSummary,
 }
 
-/// An event in short. Small, since each task keeps some; numbers beyond the largest are that one.
+/// An event in short. Small, since each task keeps some. A count above `u32::MAX` is kept as that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 enum EventSummary {
@@ -531,15 +531,16 @@ impl EventLog {
         if is_task && self.recent.back().is_some_and(|last| last.summary == summary) {
             return;
         }
-        let logged = LoggedEvent { unix_ms, summary };
-        self.total += 1;
-        self.bytes += logged.bytes();
-        self.recent.push_back(logged);
-        if self.recent.len() > MAX_EVENTS
+        // Before the new one comes, so that the queue never grows beyond its limit.
+        if self.recent.len() >= MAX_EVENTS
             && let Some(oldest) = self.recent.pop_front()
         {
             self.bytes = self.bytes.saturating_sub(oldest.bytes());
         }
+        let logged = LoggedEvent { unix_ms, summary };
+        self.total += 1;
+        self.bytes += logged.bytes();
+        self.recent.push_back(logged);
     }
 
     /// Returns the number of events so far.

@@ -20,8 +20,8 @@ use crate::fault::{AgentFailure, TaskDelay};
 
 /// Callers that are remembered as holders of a handle; the oldest is dropped first.
 const MAX_OWNERS: usize = 16;
-/// Bytes of an entry beyond those that are counted, as `benches/tasks` shows them with those of its
-/// output.
+/// Bytes of an entry, its keys and its place in the indexes that are not counted one by one.
+/// `benches/tasks` compares the counted size with the memory.
 const OVERHEAD: usize = 1024;
 
 /// Status that the client got although the agent reports another.
