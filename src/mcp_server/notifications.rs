@@ -109,8 +109,9 @@ impl McpServer {
                 SubscriptionKey::Resource(uri) => self.sessions.take_mark(session, uri),
                 SubscriptionKey::Task(_) | SubscriptionKey::CoreTask(_) => None,
             };
-            // Without a mark of that time, changes since the stream began. The mark is computed before
-            // the time is read: a change between the two would be in the mark, and never be notified.
+            // Without a mark of that time, only changes since the stream began are known. The present
+            // mark is computed before the time is read: otherwise a change between the two would be in
+            // the mark, and would never be notified.
             let present = self.mark_of(topic, entry, Subscriber { client, id: stream.id });
             let is_unchanged = entry.visible_state(|inside| inside.changed.instant < since);
             if let Some(target) = stream.watching.target(number) {

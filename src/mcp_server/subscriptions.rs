@@ -421,7 +421,7 @@ impl McpServer {
         let is_there = match topic.handle() {
             Some(task) => {
                 let found = self.lookup().readable(client, task).await?;
-                // The stream of a task changes also by being followed, as it is from the subscription on.
+                // Not for the stream of a task: that the gateway begins to follow it is a change too.
                 let watched = found.as_ref().filter(|_| !topic.is_stream());
                 mark = watched.map(|(entry, _)| topic.resource_mark(entry));
                 found.is_some()
