@@ -346,8 +346,8 @@ impl A2aServer {
         }
         let owner = record.quota_owner.as_ref();
         let used = match call.operation {
-            Some(Operation::Subscribe) => self.limits.acquire_stream(owner),
-            _ => self.limits.acquire_call(owner),
+            Some(Operation::Subscribe) => self.limits.acquire_stream(owner).await,
+            _ => self.limits.acquire_call(owner).await,
         }?;
         let agent = self.limits.acquire_agent_call(call.scope.name(), http.disconnected()).await;
         let agent = agent.map_err(|abort| abort.map(A2aError::Fault))?;

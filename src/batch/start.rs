@@ -456,7 +456,7 @@ impl CallRun {
     async fn permit(&self, engine: &CallEngine) -> Result<UsePermit, Fault> {
         let until = Instant::now() + PERMIT_TIMEOUT;
         loop {
-            match engine.limits.acquire_call(self.client.quota_owner.as_ref()) {
+            match engine.limits.acquire_call(self.client.quota_owner.as_ref()).await {
                 Err(Fault::QuotaExceeded(_) | Fault::Busy(_)) if Instant::now() < until => {
                     sleep(PERMIT_INTERVAL).await;
                 }

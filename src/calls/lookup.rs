@@ -284,20 +284,20 @@ impl TaskLookup {
         }
     }
 
-    /// Reserves a task slot for a call that is about to start a task. The agent has not been
-    /// contacted yet.
+    /// Reserves a task slot for a call that is about to start a task, by the local number of the call
+    /// (see [`EventSource::own_number`]). The agent has not been contacted yet.
     ///
     /// # Errors
     ///
     /// [`Fault::QuotaExceeded`] if the caller has reached its limit.
-    pub(crate) fn reserve_task(
+    pub(crate) async fn reserve_task(
         &self,
         client: &ClientContext<'_>,
-        source: &EventSource,
+        number: Option<[u8; 16]>,
     ) -> Result<Option<TaskReservation>, Fault> {
-        match source {
-            EventSource::Own(own) => self.limits.reserve_task(&client.caller, own.local).map(Some),
-            EventSource::Watched(_) => Ok(None),
+        match number {
+            Some(number) => self.limits.reserve_task(&client.caller, number).await.map(Some),
+            None => Ok(None),
         }
     }
 

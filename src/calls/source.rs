@@ -150,6 +150,14 @@ impl CallEvents for EventSource {
 }
 
 impl EventSource {
+    /// Returns the local number of a call of this request; `None` if its task has one already.
+    pub(crate) fn own_number(&self) -> Option<[u8; 16]> {
+        match self {
+            Self::Own(own) => Some(own.local),
+            Self::Watched(_) => None,
+        }
+    }
+
     /// Passes the present output to `tell`, with the number that identifies the call while the
     /// agent has named no task.
     pub(crate) fn with_work<R>(&self, tell: impl FnOnce(&AgentOutput, [u8; 16]) -> R) -> R {

@@ -214,7 +214,8 @@ impl CallEngine {
         let source = self.open_source(client, opened, &agent).await;
         let source = source.map_err(|not_found| CallError::not_found(not_found, &agent.settings.name))?;
         let is_task = plan.then == Fallback::CoreTask;
-        let _reservation = if is_task { self.lookup.reserve_task(client, &source)? } else { None };
+        let _reservation =
+            if is_task { self.lookup.reserve_task(client, source.own_number()).await? } else { None };
         Ok(PreparedCall { source, call: ActiveCall { began_here, _reservation, ..call }, permit })
     }
 

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use governor::clock::{Clock, DefaultClock};
@@ -21,7 +21,7 @@ use crate::auth::Caller;
 use crate::config;
 use crate::fault::{Abort, Fault};
 use crate::quota::{AnswerRoom, BytePermit, ByteQuota, QuotaOwner};
-use crate::shared_state::{SharedState, SharedUse};
+use crate::shared_state::{CallerQuota, FreedUnits, SharedState, SharedUse, UseCounter};
 use crate::sync::lock;
 use crate::tasks::TaskEntry;
 use crate::telemetry::metrics::{Metrics, QueueMetrics};
@@ -134,19 +134,10 @@ impl Limits {
     pub(crate) fn shared_by(self, shared: Option<Arc<SharedState>>) -> Self {
         if let Some(shared) = &shared {
             let (in_use, held) = (self.in_use.clone(), self.held.clone());
-            shared.set_usage_report(Box::new(move || {
-                let mut used = in_use.report();
-                used.extend(report_tasks(&mut lock(&held)));
-                used
-            }));
+            let freed = shared.set_use_counter(Box::new(CallerUse { in_use, held }));
+            drop(self.in_use.freed.set(freed));
         }
         Self { shared, ..self }
-    }
-
-    /// Returns what is left of a caller's limit after its use at other replicas.
-    fn left_of(&self, limit: usize, owner: &QuotaOwner, of: SharedUse) -> usize {
-        let elsewhere = self.shared.as_ref().map_or(0, |shared| shared.used_elsewhere(owner, of));
-        limit.saturating_sub(elsewhere)
     }
 
     /// Creates the quotas of changed limits. Everything that is in use now counts against them, except
@@ -222,16 +213,34 @@ impl Limits {
     ///
     /// [`Fault::QuotaExceeded`] if the quota is used up.
     pub(crate) fn acquire(&self, owner: &QuotaOwner, kind: QuotaKind) -> Result<QuotaPermit, Fault> {
-        let left = |limit, of| self.left_of(limit, owner, of);
-        let (limit, text) = match kind {
-            QuotaKind::Call => (left(self.calls, SharedUse::Calls), "too many calls of yours are under way"),
-            QuotaKind::Body => (self.calls, "too many requests of yours are being read"),
-            QuotaKind::Stream => {
-                (left(self.streams, SharedUse::Streams), "too many streams of yours are open")
-            }
-            QuotaKind::Push => (MOST_PUSHES, "too many pushes are on their way to you"),
-        };
+        let (limit, text) = self.quota(kind);
         self.in_use.acquire(owner.clone(), kind, limit).ok_or(Fault::QuotaExceeded(text))
+    }
+
+    /// Returns the limit of one caller, and the reason for which it gets no more.
+    fn quota(&self, kind: QuotaKind) -> (usize, &'static str) {
+        match kind {
+            QuotaKind::Call => (self.calls, "too many calls of yours are under way"),
+            QuotaKind::Body => (self.calls, "too many requests of yours are being read"),
+            QuotaKind::Stream => (self.streams, "too many streams of yours are open"),
+            QuotaKind::Push => (MOST_PUSHES, "too many pushes are on their way to you"),
+        }
+    }
+
+    /// Acquires a permit of a caller's quota, which counts all replicas that share state.
+    async fn acquire_shared(
+        &self,
+        owner: Option<&QuotaOwner>,
+        kind: QuotaKind,
+    ) -> Result<Option<QuotaPermit>, Fault> {
+        let (Some(owner), Some(shared)) = (owner, &self.shared) else {
+            return owner.map(|owner| self.acquire(owner, kind)).transpose();
+        };
+        let (limit, text) = self.quota(kind);
+        let quota = UseQuota { in_use: &self.in_use, owner, kind, limit };
+        // Boxed: a rare case must not make every request larger.
+        let permit = Box::pin(shared.acquire_unit(&quota)).await;
+        permit.map(Some).ok_or(Fault::QuotaExceeded(text))
     }
 
     /// Acquires the permits for one more call.
@@ -239,8 +248,8 @@ impl Limits {
     /// # Errors
     ///
     /// [`Fault::QuotaExceeded`] if the caller's quota is used up, [`Fault::Busy`] if that of all is.
-    pub(crate) fn acquire_call(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
-        let caller = owner.map(|owner| self.acquire(owner, QuotaKind::Call)).transpose()?;
+    pub(crate) async fn acquire_call(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
+        let caller = self.acquire_shared(owner, QuotaKind::Call).await?;
         let all = self.all_calls.acquire(self.most_calls);
         let all = all.ok_or(Fault::Busy("too many calls are under way"))?;
         Ok(UsePermit { _caller: caller, _all: all })
@@ -251,8 +260,8 @@ impl Limits {
     /// # Errors
     ///
     /// As [`Limits::acquire_call`].
-    pub(crate) fn acquire_stream(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
-        let caller = owner.map(|owner| self.acquire(owner, QuotaKind::Stream)).transpose()?;
+    pub(crate) async fn acquire_stream(&self, owner: Option<&QuotaOwner>) -> Result<UsePermit, Fault> {
+        let caller = self.acquire_shared(owner, QuotaKind::Stream).await?;
         let all = self.all_streams.acquire(self.most_streams);
         let all = all.ok_or(Fault::Busy("too many open streams"))?;
         Ok(UsePermit { _caller: caller, _all: all })
@@ -318,19 +327,18 @@ impl Limits {
     /// # Errors
     ///
     /// [`Fault::QuotaExceeded`] if the caller's live and reserved tasks are at the limit.
-    pub(crate) fn reserve_task(&self, caller: &Caller, number: [u8; 16]) -> Result<TaskReservation, Fault> {
-        let caller: Arc<str> = caller.name().into();
-        let limit = match &self.shared {
-            None => self.tasks,
-            Some(_) => self.left_of(self.tasks, &QuotaOwner::Caller(caller.clone()), SharedUse::Tasks),
+    pub(crate) async fn reserve_task(
+        &self,
+        caller: &Caller,
+        number: [u8; 16],
+    ) -> Result<TaskReservation, Fault> {
+        let owner = QuotaOwner::Caller(caller.name().into());
+        let quota = TaskQuota { held: &self.held, owner: &owner, number, limit: self.tasks };
+        let reservation = match &self.shared {
+            None => quota.acquire(self.tasks),
+            Some(shared) => Box::pin(shared.acquire_unit(&quota)).await,
         };
-        let mut held = lock(&self.held);
-        let tasks = held.entry(caller.clone()).or_default();
-        if !has_room(tasks, limit) {
-            return Err(Fault::QuotaExceeded("too many tasks of yours are live"));
-        }
-        tasks.insert(number, CallerTask::Promised);
-        Ok(TaskReservation { caller, number, held: self.held.clone() })
+        reservation.ok_or(Fault::QuotaExceeded("too many tasks of yours are live"))
     }
 
     /// Removes idle entries.
@@ -403,22 +411,98 @@ fn has_room(tasks: &mut HashMap<[u8; 16], CallerTask>, most: usize) -> bool {
     tasks.len() < most
 }
 
-/// Tasks that are looked at for one report to other replicas.
-const MOST_REPORTED_TASKS: usize = 20_000;
+/// Calls or streams of one caller.
+struct UseQuota<'a> {
+    in_use: &'a Arc<UsageCounters>,
+    owner: &'a QuotaOwner,
+    kind: QuotaKind,
+    limit: usize,
+}
 
-/// Returns the live tasks of callers, for other replicas.
-fn report_tasks(held: &mut CallerTasks) -> Vec<(QuotaOwner, SharedUse, usize)> {
-    let mut left = MOST_REPORTED_TASKS;
-    let mut used = Vec::new();
-    for (caller, tasks) in held {
-        let Some(rest) = left.checked_sub(tasks.len()) else { break };
-        left = rest;
-        tasks.retain(|_, task| is_live(task));
-        if !tasks.is_empty() {
-            used.push((QuotaOwner::Caller(caller.clone()), SharedUse::Tasks, tasks.len()));
+impl CallerQuota for UseQuota<'_> {
+    type Permit = QuotaPermit;
+
+    fn name(&self) -> (&QuotaOwner, SharedUse) {
+        let of = if self.kind == QuotaKind::Stream { SharedUse::Streams } else { SharedUse::Calls };
+        (self.owner, of)
+    }
+
+    fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn acquire(&self, most: usize) -> Option<QuotaPermit> {
+        self.in_use.acquire(self.owner.clone(), self.kind, most)
+    }
+}
+
+/// Live tasks of one caller; `number` is that of the next.
+struct TaskQuota<'a> {
+    held: &'a Arc<Mutex<CallerTasks>>,
+    owner: &'a QuotaOwner,
+    number: [u8; 16],
+    limit: usize,
+}
+
+impl CallerQuota for TaskQuota<'_> {
+    type Permit = TaskReservation;
+
+    fn name(&self) -> (&QuotaOwner, SharedUse) {
+        (self.owner, SharedUse::Tasks)
+    }
+
+    fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn acquire(&self, most: usize) -> Option<TaskReservation> {
+        let QuotaOwner::Caller(caller) = self.owner else { return None };
+        let mut held = lock(self.held);
+        let tasks = held.entry(caller.clone()).or_default();
+        if !has_room(tasks, most) {
+            return None;
+        }
+        tasks.insert(self.number, CallerTask::Promised);
+        Some(TaskReservation { caller: caller.clone(), number: self.number, held: self.held.clone() })
+    }
+}
+
+/// The use of all callers, for other replicas.
+struct CallerUse {
+    in_use: Arc<UsageCounters>,
+    held: Arc<Mutex<CallerTasks>>,
+}
+
+impl UseCounter for CallerUse {
+    fn used(&self, owner: &QuotaOwner, of: SharedUse) -> usize {
+        match (of, owner) {
+            (SharedUse::Calls, owner) => self.in_use.count(owner, QuotaKind::Call),
+            (SharedUse::Streams, owner) => self.in_use.count(owner, QuotaKind::Stream),
+            (SharedUse::Tasks, QuotaOwner::Caller(caller)) => {
+                lock(&self.held).get_mut(caller).map_or(0, count_live)
+            }
+            (SharedUse::Tasks, QuotaOwner::Address(_) | QuotaOwner::Agent(_)) => 0,
         }
     }
-    used
+
+    fn all_used(&self) -> Vec<(QuotaOwner, SharedUse, usize)> {
+        let mut used = self.in_use.report();
+        // One caller at a time: calls wait for this lock.
+        let callers: Vec<Arc<str>> = lock(&self.held).keys().cloned().collect();
+        for owner in callers.into_iter().map(QuotaOwner::Caller) {
+            let live = self.used(&owner, SharedUse::Tasks);
+            if live > 0 {
+                used.push((owner, SharedUse::Tasks, live));
+            }
+        }
+        used
+    }
+}
+
+/// Removes the tasks that have ended, and returns the number of the others.
+fn count_live(tasks: &mut HashMap<[u8; 16], CallerTask>) -> usize {
+    tasks.retain(|_, task| is_live(task));
+    tasks.len()
 }
 
 /// Returns the limit of one caller within a global limit: at most three quarters of it, so that no
@@ -557,6 +641,8 @@ const SHARDS: usize = 16;
 pub(crate) struct UsageCounters {
     shards: [Mutex<UsageShard>; SHARDS],
     hasher: RandomState,
+    /// Told of units that are free again, if replicas share state.
+    freed: OnceLock<Arc<FreedUnits>>,
 }
 
 type UsageShard = HashMap<UsageKey, usize, BuildHasherDefault<PrecomputedHasher>>;
@@ -586,8 +672,11 @@ impl UsageCounters {
         kind: QuotaKind,
         limit: usize,
     ) -> Option<QuotaPermit> {
-        let of = (owner, kind);
-        let key = UsageKey { hash: self.hasher.hash_one(&of), of };
+        if limit == 0 {
+            // No entry without a permit.
+            return None;
+        }
+        let key = self.key(owner, kind);
         {
             let mut shard = self.shard(&key)?;
             let used = shard.entry(key.clone()).or_insert(0);
@@ -597,6 +686,17 @@ impl UsageCounters {
             *used += 1;
         }
         Some(QuotaPermit { key, in_use: self.clone() })
+    }
+
+    fn key(&self, owner: QuotaOwner, kind: QuotaKind) -> UsageKey {
+        let of = (owner, kind);
+        UsageKey { hash: self.hasher.hash_one(&of), of }
+    }
+
+    /// Returns the units of a caller that are in use.
+    fn count(&self, owner: &QuotaOwner, kind: QuotaKind) -> usize {
+        let key = self.key(owner.clone(), kind);
+        self.shard(&key).and_then(|shard| shard.get(&key).copied()).unwrap_or_default()
     }
 
     /// Returns the calls and streams of callers, for other replicas.
@@ -656,6 +756,10 @@ impl Drop for QuotaPermit {
                 shard.remove(&self.key);
             }
         }
+        drop(shard);
+        if let Some(freed) = self.in_use.freed.get() {
+            freed.note();
+        }
     }
 }
 
@@ -705,14 +809,14 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_last_place_for_a_task_is_given_once() {
+    #[tokio::test]
+    async fn the_last_place_for_a_task_is_given_once() {
         let limits = limits(config::Limits { caller_tasks: 1, ..config::Limits::default() });
         let ann = Caller::hypothetical("key:ann", Vec::new(), Vec::new());
-        let place = limits.reserve_task(&ann, [1; 16]).unwrap();
-        assert!(limits.reserve_task(&ann, [2; 16]).is_err(), "nothing of it is in the map yet");
+        let place = limits.reserve_task(&ann, [1; 16]).await.unwrap();
+        assert!(limits.reserve_task(&ann, [2; 16]).await.is_err(), "nothing of it is in the map yet");
         drop(place);
-        let place = limits.reserve_task(&ann, [2; 16]).unwrap();
+        let place = limits.reserve_task(&ann, [2; 16]).await.unwrap();
         let entry = Arc::new(TaskEntry::new(
             "bard".into(),
             [2; 16],
@@ -721,11 +825,11 @@ mod tests {
         ));
         limits.track_task(&ann, &entry);
         drop(place);
-        assert!(limits.reserve_task(&ann, [3; 16]).is_err(), "it is held now");
+        assert!(limits.reserve_task(&ann, [3; 16]).await.is_err(), "it is held now");
         drop(entry);
-        assert!(limits.reserve_task(&ann, [3; 16]).is_ok());
-        let place = limits.reserve_task(&Caller::anonymous(), [4; 16]);
-        assert!(place.is_ok() && limits.reserve_task(&Caller::anonymous(), [5; 16]).is_err());
+        assert!(limits.reserve_task(&ann, [3; 16]).await.is_ok());
+        let place = limits.reserve_task(&Caller::anonymous(), [4; 16]).await;
+        assert!(place.is_ok() && limits.reserve_task(&Caller::anonymous(), [5; 16]).await.is_err());
         drop(place);
         limits.sweep();
         assert!(lock(&limits.held).is_empty());

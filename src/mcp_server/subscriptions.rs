@@ -151,7 +151,7 @@ impl McpServer {
         let (session, _) = found.ok_or(Fault::SessionNotFound)?;
         let accepts = accepts(&headers);
         let owner = quota_owner(&caller, http.client_network());
-        let open = self.open_stream(&owner)?;
+        let open = self.open_stream(&owner).await?;
         let client = ClientContext {
             caller,
             route,
@@ -191,7 +191,7 @@ impl McpServer {
         if !filter.task_ids.is_empty() && !client.capabilities.has(ClientCapabilities::TASKS_EXTENSION) {
             return Err(Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION).into());
         }
-        let open = self.open_stream(&quota_owner(&client.caller, http.client_network()))?;
+        let open = self.open_stream(&quota_owner(&client.caller, http.client_network())).await?;
         let mut subscription = self.subscription(client, Some(id));
         let (honoured, tasks) = self.apply_filter(&mut subscription, filter).await;
         let mut events = SseWriter::begin(http, None).await?;
@@ -276,8 +276,8 @@ impl McpServer {
         self.end_stream(SseWriter::resume(http), stream.id.as_ref()).await
     }
 
-    fn open_stream(&self, owner: &QuotaOwner) -> Result<OpenStream, Fault> {
-        let permit = self.limits.acquire_stream(Some(owner))?;
+    async fn open_stream(&self, owner: &QuotaOwner) -> Result<OpenStream, Fault> {
+        let permit = self.limits.acquire_stream(Some(owner)).await?;
         Ok(OpenStream { _permit: permit, _counted: self.no_agent.stream() })
     }
 

@@ -99,7 +99,7 @@ impl McpServer {
         record: &mut AccessRecord,
     ) -> Result<Option<Vec<u8>>, Abort> {
         let CallRequest { client, params, .. } = request;
-        let _permit = self.limits.acquire_call(record.quota_owner.as_ref())?;
+        let _permit = self.limits.acquire_call(record.quota_owner.as_ref()).await?;
         let catalogue = self.discovery.catalogue.load_full();
         let view = view(&catalogue, client.route);
         // A built-in tool that is switched off is not in the view; its name may belong to another
@@ -252,7 +252,7 @@ impl McpServer {
         let opened = OpenedAction { action, skill: None };
         let source = self.engine.open_source(client, opened, &agent).await;
         let source = source.map_err(|not_found| CallError::not_found(not_found, name))?;
-        let reservation = self.lookup().reserve_task(client, &source)?;
+        let reservation = self.lookup().reserve_task(client, source.own_number()).await?;
         Ok(ToolOutcome::Running(Box::new(RunningTool {
             source,
             agent,

@@ -32,6 +32,8 @@ pub(crate) enum StateKind {
     Replica,
     /// The endpoint that holds a task or a conversation.
     Affinity,
+    /// The units of a quota that each replica holds.
+    Units,
 }
 
 impl StateKind {
@@ -45,6 +47,7 @@ impl StateKind {
             Self::Row => 'v',
             Self::Replica => 'n',
             Self::Affinity => 'a',
+            Self::Units => 'u',
         }
     }
 }
@@ -139,6 +142,30 @@ pub(crate) struct SharedRate {
     pub(crate) burst: u32,
 }
 
+/// Request for units of a quota.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnitRequest<'a> {
+    /// The replica.
+    pub(crate) holder: &'a str,
+    /// Units that are in use: the replica gets no fewer, even beyond the limit.
+    pub(crate) needed: usize,
+    /// Units that the replica holds afterwards, if the others leave so many of the limit.
+    pub(crate) wanted: usize,
+    /// Most units of all replicas together.
+    pub(crate) limit: usize,
+    /// Time after which the units are free, unless they are renewed.
+    pub(crate) lifetime: Duration,
+}
+
+/// Units of a quota that replicas hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UnitsHeld {
+    /// Those of the replica that has asked.
+    pub(crate) own: usize,
+    /// Those of all others.
+    pub(crate) others: usize,
+}
+
 /// Entry of the log of rows that every replica holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoggedRow {
@@ -199,6 +226,9 @@ pub(crate) trait StateEngine: Send + Sync + 'static {
 
     /// Takes one of a rate; returns the wait if there is none.
     async fn take(&self, key: &StateKey, rate: SharedRate) -> Result<Option<Duration>, EngineError>;
+
+    /// Sets the units of a quota that a replica holds.
+    async fn hold_units(&self, key: &StateKey, request: UnitRequest<'_>) -> Result<UnitsHeld, EngineError>;
 
     /// Tries to get the lease of a task.
     async fn acquire(&self, task: &StateKey, request: LeaseRequest<'_>) -> Result<LeaseOutcome, EngineError>;

@@ -11,6 +11,7 @@
 
 mod engine;
 mod lease;
+mod quotas;
 mod redis_engine;
 mod rows;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
@@ -35,10 +36,12 @@ use crate::tasks::store::StoreTable;
 use crate::tasks::{SharedTaskRow, Timestamp};
 
 use engine::{SharedRate, StateEngine, StateKey, StateKind, Wake};
+use quotas::QuotaLedger;
 use redis_engine::RedisEngine;
 use rows::RowQueue;
 
 pub(crate) use lease::{LeaseGrant, TaskLease, TaskNews};
+pub(crate) use quotas::{CallerQuota, FreedUnits, SharedUse, UseCounter};
 pub(crate) use rows::SharedRow;
 
 /// Wake-ups that wait to be handled; beyond, everything is looked at.
@@ -56,16 +59,16 @@ const PUSH_TTL: Duration = Duration::from_secs(120);
 const SENDING_TTL: Duration = Duration::from_secs(120);
 /// Time for which a cancellation that another replica has begun is not begun again.
 const CANCEL_TTL: Duration = Duration::from_secs(10);
-/// Interval of the reports of use by callers, and the time after which one expires.
-const USAGE_INTERVAL: Duration = Duration::from_secs(1);
-const USAGE_TTL: Duration = Duration::from_secs(5);
+/// Interval of the reports of open breakers, and the time after which one expires.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const REPORT_TTL: Duration = Duration::from_secs(5);
 /// Time for which the index of replicas outlives the last of them.
 const INDEX_TTL: Duration = Duration::from_secs(60);
 /// Replicas of which the reports are read, and entries of one report.
 const MOST_REPLICAS: usize = 64;
 const MOST_REPORTED: usize = 10_000;
-/// Bytes of the digest that names a caller's use.
-const USE_NAME_BYTES: usize = 16;
+/// Bytes of the digest that names an endpoint.
+const ENDPOINT_NAME_BYTES: usize = 16;
 /// Bytes of the name of a replica.
 pub(crate) const REPLICA_BYTES: usize = 16;
 
@@ -105,57 +108,40 @@ pub(crate) type LearnRow =
 /// Function that enqueues all rows that this replica holds.
 pub(crate) type WriteAll = Box<dyn Fn() + Send + Sync>;
 
-/// Kind of use of which the quota counts all replicas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SharedUse {
-    /// Calls under way.
-    Calls,
-    /// Open streams.
-    Streams,
-    /// Live tasks.
-    Tasks,
-}
+/// Name of an endpoint: a digest.
+type EndpointName = [u8; ENDPOINT_NAME_BYTES];
 
-/// Function that returns the present use of quotas by callers at this replica.
-pub(crate) type ReportUse = Box<dyn Fn() -> Vec<(QuotaOwner, SharedUse, usize)> + Send + Sync>;
-
-/// Name of a caller's use: a digest.
-type UseName = [u8; USE_NAME_BYTES];
-
-/// Use of quotas by callers, and open breakers, at other replicas. Each replica reports its own each second; a report
-/// that is not renewed expires.
+/// Open breakers at other replicas. Each replica reports its own each second; a report that is not
+/// renewed expires.
 #[derive(Default)]
-struct UsageReports {
-    report: OnceLock<ReportUse>,
-    /// Sums of the others' reports.
-    others: Mutex<HashMap<UseName, usize>>,
+struct BreakerReports {
+    /// Those of the others.
+    others: Mutex<HashSet<EndpointName>>,
     /// Endpoints with an open breaker at this replica, and when another request is sent to them.
-    ejected: Mutex<HashMap<UseName, Instant>>,
+    own: Mutex<HashMap<EndpointName, Instant>>,
 }
 
-impl UsageReports {
-    fn note_breaker(&self, agent: &str, endpoint: &str, open: Option<Duration>) {
-        let mut ejected = lock(&self.ejected);
+impl BreakerReports {
+    fn note(&self, agent: &str, endpoint: &str, open: Option<Duration>) {
+        let mut own = lock(&self.own);
         let name = endpoint_name(agent, endpoint);
         match open {
-            Some(open) => drop(ejected.insert(name, Instant::now() + open)),
-            None => drop(ejected.remove(&name)),
+            Some(open) => drop(own.insert(name, Instant::now() + open)),
+            None => drop(own.remove(&name)),
         }
     }
 
     fn is_open_elsewhere(&self, agent: &str, endpoint: &str) -> bool {
         let others = lock(&self.others);
-        !others.is_empty() && others.contains_key(&endpoint_name(agent, endpoint))
+        !others.is_empty() && others.contains(&endpoint_name(agent, endpoint))
     }
 
-    /// Returns what this replica reports.
-    fn own(&self) -> Vec<(UseName, usize)> {
-        let mut ejected = lock(&self.ejected);
+    /// Returns the report of this replica: the names of its endpoints with an open breaker.
+    fn report(&self) -> Vec<u8> {
+        let mut own = lock(&self.own);
         let now = Instant::now();
-        ejected.retain(|_, until| *until > now);
-        let breakers = ejected.keys().map(|name| (*name, 1));
-        let used = self.report.get().map(|report| report()).unwrap_or_default();
-        breakers.chain(used.iter().map(|(owner, of, count)| (use_name(owner, *of), *count))).collect()
+        own.retain(|_, until| *until > now);
+        own.keys().take(MOST_REPORTED).flatten().copied().collect()
     }
 }
 
@@ -176,9 +162,12 @@ pub(crate) struct SharedState {
     leases: lease::LeaseTable,
     /// Watched tasks, by the hash of their keys.
     watched: Mutex<HashMap<Box<str>, watch::Sender<u64>>>,
-    usage: UsageReports,
+    breakers: BreakerReports,
+    quotas: QuotaLedger,
     /// True once the log was read, or could not be.
     has_read_log: AtomicBool,
+    /// Notified when the log is to be read from its beginning.
+    log_again: Notify,
     learn: OnceLock<LearnRow>,
     write_all: OnceLock<WriteAll>,
     wakes: Mutex<Option<mpsc::Receiver<Wake>>>,
@@ -216,8 +205,10 @@ impl SharedState {
             timeout: Duration::from_millis(500),
             content: StateContent::All,
             watched: Mutex::default(),
-            usage: UsageReports::default(),
+            breakers: BreakerReports::default(),
+            quotas: QuotaLedger::default(),
             has_read_log: AtomicBool::new(false),
+            log_again: Notify::new(),
             learn: OnceLock::new(),
             write_all: OnceLock::new(),
             wakes: Mutex::new(Some(wakes)),
@@ -235,13 +226,6 @@ impl SharedState {
     pub(crate) fn set_writer(&self, write_all: WriteAll) {
         if self.write_all.set(write_all).is_err() {
             debug!("rows of this replica have a writer already");
-        }
-    }
-
-    /// Sets the function that returns the use of quotas by callers at this replica, once.
-    pub(crate) fn set_usage_report(&self, report: ReportUse) {
-        if self.usage.report.set(report).is_err() {
-            debug!("use of callers is reported already");
         }
     }
 
@@ -270,14 +254,21 @@ impl SharedState {
                 None => std::future::pending().await,
             }
         };
-        tokio::join!(connected, self.hear(wakes), self.write_rows(), self.renew_leases(), self.share_usage());
+        let work = async { tokio::join!(self.write_rows(), self.renew_leases(), self.keep_units()) };
+        tokio::join!(connected, self.hear(wakes), work, self.share_breakers());
     }
 
     /// Handles wake-ups.
     async fn hear(&self, mut wakes: mpsc::Receiver<Wake>) {
         let mut position = None;
         loop {
-            let wake = tokio::time::timeout(LOG_INTERVAL, wakes.recv()).await;
+            let wake = tokio::select! {
+                wake = tokio::time::timeout(LOG_INTERVAL, wakes.recv()) => wake,
+                () = self.log_again.notified() => {
+                    position = None;
+                    Ok(Some(Wake::Log))
+                }
+            };
             match wake {
                 Ok(Some(Wake::Task(hash))) => self.wake_watchers(Some(&hash)),
                 Ok(Some(Wake::Log)) => self.learn_log(&mut position).await,
@@ -292,6 +283,7 @@ impl SharedState {
                     );
                     // The log of an empty engine begins anew.
                     position = None;
+                    self.quotas.forget_answers();
                     if let Some(write_all) = self.write_all.get() {
                         write_all();
                     }
@@ -304,6 +296,11 @@ impl SharedState {
                 Ok(None) => return,
             }
         }
+    }
+
+    /// Learns all rows of the log again, for a part of this replica that was not there before.
+    pub(crate) fn read_log_again(&self) {
+        self.log_again.notify_one();
     }
 
     /// Wakes the watchers of a task, or all of them.
@@ -374,55 +371,38 @@ impl SharedState {
         self.engine.take(&key, SharedRate { interval, burst }).await.unwrap_or_default()
     }
 
-    /// Returns the use of a caller at other replicas, as it was about a second ago; 0 while the engine
-    /// does not answer.
-    pub(crate) fn used_elsewhere(&self, owner: &QuotaOwner, of: SharedUse) -> usize {
-        let others = lock(&self.usage.others);
-        match others.is_empty() {
-            true => 0,
-            false => others.get(&use_name(owner, of)).copied().unwrap_or_default(),
-        }
-    }
-
-    /// Reports the use of callers at this replica, and learns that at other replicas. Runs until it is
-    /// dropped.
-    async fn share_usage(&self) {
-        let (replicas, own) = (StateKey::new(StateKind::Replica, b"all"), self.usage_key(&self.holder()));
+    /// Reports the open breakers of this replica, and learns those of others. Runs until it is dropped.
+    async fn share_breakers(&self) {
+        let holder = self.holder();
+        let (replicas, own) = (StateKey::new(StateKind::Replica, b"all"), report_key(&holder));
         let mut was_empty = true;
         loop {
-            tokio::time::sleep(USAGE_INTERVAL).await;
-            let used = self.usage.own();
-            let (is_empty, sealed) =
-                (used.is_empty(), self.sealer.seal_bytes(&own.hash, &written_usage(&used)));
-            let (holder, now) = (self.holder(), Timestamp::now().unix_ms);
+            tokio::time::sleep(REPORT_INTERVAL).await;
+            let (report, now) = (self.breakers.report(), Timestamp::now().unix_ms);
+            let is_empty = report.is_empty();
             let write = async {
                 if !(is_empty && was_empty) {
-                    self.engine.set(&own, &sealed, USAGE_TTL).await?;
+                    let sealed = self.sealer.seal_bytes(&own.hash, &report);
+                    self.engine.set(&own, &sealed, REPORT_TTL).await?;
                 }
                 self.engine.index(&replicas, &holder, now, INDEX_TTL).await?;
                 self.engine.indexed(&replicas, MOST_REPLICAS).await
             };
-            let mut others = HashMap::new();
+            let mut others = HashSet::new();
             if let Ok(replicas) = write.await {
                 was_empty = is_empty;
-                let keys: Vec<_> = replicas
-                    .iter()
-                    .filter(|name| **name != holder)
-                    .map(|name| self.usage_key(name))
-                    .collect();
+                let keys: Vec<_> =
+                    replicas.iter().filter(|name| **name != holder).map(|name| report_key(name)).collect();
                 let reports = join_all(keys.iter().map(|key| self.engine.get(key))).await;
                 for (key, report) in keys.iter().zip(reports) {
                     let sealed = report.ok().flatten();
                     let report = sealed.and_then(|sealed| self.sealer.open_bytes(&key.hash, &sealed));
-                    read_usage(&report.unwrap_or_default(), &mut others);
+                    let report = report.unwrap_or_default();
+                    others.extend(report.as_chunks::<ENDPOINT_NAME_BYTES>().0.iter().take(MOST_REPORTED));
                 }
             }
-            *lock(&self.usage.others) = others;
+            *lock(&self.breakers.others) = others;
         }
-    }
-
-    fn usage_key(&self, replica: &str) -> StateKey {
-        StateKey::new(StateKind::Replica, format!("usage\0{replica}").as_bytes())
     }
 
     /// Returns true once the rows of other replicas are here, or the engine has not given them.
@@ -544,39 +524,14 @@ fn owner_name(owner: &QuotaOwner) -> String {
     }
 }
 
-fn use_name(owner: &QuotaOwner, of: SharedUse) -> UseName {
-    let kind = match of {
-        SharedUse::Calls => 0_u8,
-        SharedUse::Streams => 1,
-        SharedUse::Tasks => 2,
-    };
-    let digest = Sha256::new().chain_update([kind]).chain_update(owner_name(owner)).finalize();
-    digest.first_chunk().copied().unwrap_or_default()
-}
-
-fn endpoint_name(agent: &str, endpoint: &str) -> UseName {
+fn endpoint_name(agent: &str, endpoint: &str) -> EndpointName {
     let name = format!("breaker\0{agent}\0{endpoint}");
     Sha256::digest(name).first_chunk().copied().unwrap_or_default()
 }
 
-/// Writes a report: digests and numbers.
-fn written_usage(used: &[(UseName, usize)]) -> Vec<u8> {
-    let entries = used.iter().take(MOST_REPORTED).map(|(name, count)| {
-        let count = u32::try_from(*count).unwrap_or(u32::MAX);
-        [&name[..], &count.to_be_bytes()].concat()
-    });
-    entries.flatten().collect()
-}
-
-/// Adds a report to the sums.
-fn read_usage(report: &[u8], sums: &mut HashMap<UseName, usize>) {
-    let (entries, _) = report.as_chunks::<{ USE_NAME_BYTES + size_of::<u32>() }>();
-    for entry in entries.iter().take(MOST_REPORTED) {
-        let Some((name, count)) = entry.split_first_chunk::<USE_NAME_BYTES>() else { continue };
-        let count = count.first_chunk().copied().map_or(0, u32::from_be_bytes);
-        let sum = sums.entry(*name).or_default();
-        *sum = sum.saturating_add(usize::try_from(count).unwrap_or(usize::MAX));
-    }
+/// Returns the key of the report of a replica.
+fn report_key(replica: &str) -> StateKey {
+    StateKey::new(StateKind::Replica, format!("breakers\0{replica}").as_bytes())
 }
 
 fn replica_key(replica: &[u8; REPLICA_BYTES]) -> StateKey {

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 
 use super::engine::{
     EngineError, LeaseOutcome, LeaseRequest, LoggedRow, NewEvents, SharedRate, SharedTask, StateEngine,
-    StateKey, TaskRow, Wake,
+    StateKey, TaskRow, UnitRequest, UnitsHeld, Wake,
 };
 use crate::config::{Pem, State, StateTopology};
 use crate::sync::lock;
@@ -68,6 +68,7 @@ struct Scripts {
     read: Script,
     put_row: Script,
     take: Script,
+    hold_units: Script,
     compare_and_set: Script,
 }
 
@@ -86,15 +87,16 @@ impl Scripts {
             read: script(include_str!("scripts/read.lua")),
             put_row: script(include_str!("scripts/put_row.lua")),
             take: script(include_str!("scripts/take.lua")),
+            hold_units: script(include_str!("scripts/hold_units.lua")),
             compare_and_set: script(include_str!("scripts/compare_and_set.lua")),
         }
     }
 }
 
 impl Scripts {
-    fn all(&self) -> [&Script; 8] {
-        let Self { acquire, renew, release, append, read, put_row, take, compare_and_set } = self;
-        [acquire, renew, release, append, read, put_row, take, compare_and_set]
+    fn all(&self) -> [&Script; 9] {
+        let Self { acquire, renew, release, append, read, put_row, take, hold_units, compare_and_set } = self;
+        [acquire, renew, release, append, read, put_row, take, hold_units, compare_and_set]
     }
 }
 
@@ -474,6 +476,14 @@ impl StateEngine for RedisEngine {
         call.arg(interval).arg(rate.burst.max(1));
         let wait: u64 = self.script(&call).await?;
         Ok((wait > 0).then(|| Duration::from_millis(wait)))
+    }
+
+    async fn hold_units(&self, key: &StateKey, request: UnitRequest<'_>) -> Result<UnitsHeld, EngineError> {
+        let UnitRequest { holder, needed, wanted, limit, lifetime } = request;
+        let mut call = self.scripts.hold_units.key(self.key(key));
+        call.arg(holder).arg(needed).arg(wanted).arg(limit).arg(millis(lifetime));
+        let (own, others): (usize, usize) = self.script(&call).await?;
+        Ok(UnitsHeld { own, others })
     }
 
     async fn acquire(&self, task: &StateKey, request: LeaseRequest<'_>) -> Result<LeaseOutcome, EngineError> {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::engine::{
     EngineError, LeaseOutcome, LeaseRequest, LoggedRow, NewEvents, SharedRate, SharedTask, StateEngine,
-    StateKey, StateKind, TaskRow, Wake,
+    StateKey, StateKind, TaskRow, UnitRequest, UnitsHeld, Wake,
 };
 use super::*;
 use crate::sync::lock;
@@ -24,14 +24,14 @@ use crate::tasks::{EventPosition, SharedRows as _, SharedTaskRow};
 const TTL: Duration = Duration::from_secs(3600);
 
 /// A replica, with the switch that cuts it from the engine.
-struct Replica {
-    state: Arc<SharedState>,
-    is_cut: Arc<AtomicBool>,
-    work: JoinHandle<()>,
+pub(super) struct Replica {
+    pub(super) state: Arc<SharedState>,
+    pub(super) is_cut: Arc<AtomicBool>,
+    pub(super) work: JoinHandle<()>,
 }
 
 impl Replica {
-    fn new(engine: &MemoryEngine, number: u8) -> Self {
+    pub(super) fn new(engine: &MemoryEngine, number: u8) -> Self {
         let (link, wakes, is_cut) = engine.link();
         let sealer = Sealer::new([b"a secret that all replicas have".as_slice()]).unwrap();
         let state = Arc::new(SharedState::with(link, wakes, [number; REPLICA_BYTES], sealer, TTL));
@@ -215,29 +215,6 @@ async fn rates_count_all_replicas() {
     assert_eq!(two.state.take_rate(&other, interval, burst).await, None);
     advance(interval).await;
     assert_eq!(two.state.take_rate(&owner, interval, burst).await, None);
-}
-
-#[tokio::test(start_paused = true)]
-async fn use_of_callers_is_counted_among_replicas() {
-    let engine = MemoryEngine::default();
-    let [one, two, three] = [1, 2, 3].map(|number| Replica::new(&engine, number));
-    let owner = QuotaOwner::Caller("ann".into());
-    for (replica, calls) in [(&one, 3), (&two, 4)] {
-        let owner = owner.clone();
-        replica.state.set_usage_report(Box::new(move || vec![(owner.clone(), SharedUse::Calls, calls)]));
-    }
-    sleep(USAGE_INTERVAL * 3).await;
-    let used = |replica: &Replica| replica.state.used_elsewhere(&owner, SharedUse::Calls);
-    assert_eq!([used(&one), used(&two), used(&three)], [4, 3, 7]);
-    assert_eq!(three.state.used_elsewhere(&owner, SharedUse::Streams), 0);
-    assert_eq!(three.state.used_elsewhere(&QuotaOwner::Caller("bob".into()), SharedUse::Calls), 0);
-    // A replica that has ended uses nothing, and without an engine each counts alone.
-    one.work.abort();
-    sleep(USAGE_TTL + USAGE_INTERVAL * 2).await;
-    assert_eq!([used(&two), used(&three)], [0, 4]);
-    three.is_cut.store(true, Ordering::Release);
-    sleep(USAGE_INTERVAL * 2).await;
-    assert_eq!(used(&three), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -516,6 +493,7 @@ type WatchedHashes = Arc<Mutex<HashSet<Box<str>>>>;
 struct Data {
     values: HashMap<StateKey, (Vec<u8>, Instant)>,
     rates: HashMap<StateKey, Instant>,
+    units: HashMap<StateKey, HashMap<String, (usize, Instant)>>,
     tasks: HashMap<Box<str>, TaskState>,
     indexes: HashMap<StateKey, BTreeMap<String, u64>>,
     log: Vec<Vec<u8>>,
@@ -524,7 +502,7 @@ struct Data {
 
 /// The data of the engine, which replicas share.
 #[derive(Clone, Default)]
-struct MemoryEngine(Arc<Mutex<Data>>);
+pub(super) struct MemoryEngine(Arc<Mutex<Data>>);
 
 /// The engine as one replica reaches it.
 struct EngineLink {
@@ -546,9 +524,12 @@ impl MemoryEngine {
     }
 
     /// Loses all data, as a server that restarts empty.
-    fn forget(&self) {
+    pub(super) fn forget(&self) {
         let mut data = lock(&self.0);
         *data = Data { links: std::mem::take(&mut data.links), ..Data::default() };
+        for (wakes, _) in &data.links {
+            drop(wakes.try_send(Wake::Forgotten));
+        }
     }
 }
 
@@ -651,6 +632,17 @@ impl StateEngine for EngineLink {
         }
         data.rates.insert(key.clone(), due);
         Ok(None)
+    }
+
+    async fn hold_units(&self, key: &StateKey, request: UnitRequest<'_>) -> Result<UnitsHeld, EngineError> {
+        let UnitRequest { holder, needed, wanted, limit, lifetime } = request;
+        let (mut data, now) = (self.data()?, Instant::now());
+        let held = data.units.entry(key.clone()).or_default();
+        held.retain(|of, (_, expires)| of != holder && *expires > now);
+        let others = held.values().map(|(units, _)| units).sum();
+        let own = needed.max(wanted.min(limit.saturating_sub(others)));
+        held.insert(holder.to_owned(), (own, now + lifetime));
+        Ok(UnitsHeld { own, others })
     }
 
     async fn acquire(&self, task: &StateKey, request: LeaseRequest<'_>) -> Result<LeaseOutcome, EngineError> {
