@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::card_fetch::CardFetchError;
 use super::card_fetch::CardKeys;
-use super::endpoints::{Endpoints, SharedEndpoints};
+use super::endpoints::{AffinityId, Endpoints, SharedEndpoints};
 use super::grpc;
 use super::resolved::{AgentAddress, CardPolicy, of_source, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
@@ -298,6 +298,15 @@ impl Agent {
         let endpoints = Arc::new(Endpoints::new(&self.settings, first, &self.metrics, self.sharing.clone()));
         all.push(KnownEndpoints { addresses, is_grpc, endpoints: Arc::downgrade(&endpoints) });
         endpoints
+    }
+
+    /// Returns the endpoints of all tasks and conversations that are known here, by name.
+    pub(crate) fn affinities(&self) -> Vec<(AffinityId, String)> {
+        let mut all = self.configured.affinities();
+        let made: Vec<_> =
+            lock(&self.endpoints).iter().filter_map(|known| known.endpoints.upgrade()).collect();
+        all.extend(made.iter().flat_map(|endpoints| endpoints.affinities()));
+        all
     }
 
     fn call_by(

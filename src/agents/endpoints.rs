@@ -10,19 +10,18 @@
 //!
 //! The affinity map says which endpoint holds a task or a conversation. It is bounded, and forgets an
 //! entry some time after its last use; a task that is not in it is located (see `locate`). Where replicas share
-//! state, an entry that is missing here is looked for there, and an endpoint with an open breaker at another
-//! replica is chosen last.
+//! state, an entry that is missing here is looked for there, one that is used is passed on again before it
+//! expires there, and an endpoint with an open breaker at another replica is chosen last.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
 use std::fmt::Display;
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::StatusCode;
+use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -57,11 +56,14 @@ pub(super) struct Endpoints {
 /// Affinities and open breakers that replicas share. An endpoint has the name by which metrics name it.
 #[async_trait]
 pub(crate) trait EndpointSharing: Send + Sync {
-    /// Returns the endpoint that holds a task or a conversation of an agent, if a replica has recorded it.
-    async fn find(&self, agent: &str, kept: AffinityKey<'_>) -> Option<String>;
+    /// Returns the endpoint that holds a task or a conversation, if a replica has recorded it.
+    async fn find(&self, kept: AffinityId) -> Option<String>;
 
     /// Records the endpoint that holds a task or a conversation. Does not wait.
-    fn remember(&self, agent: &str, kept: AffinityKey<'_>, endpoint: &str);
+    fn remember(&self, kept: AffinityId, endpoint: &str);
+
+    /// Returns the time after which a record that is still used is to be made again.
+    fn affinity_age(&self) -> Duration;
 
     /// Records that the breaker of an endpoint is open for so long, or closed again. Does not wait.
     fn note_breaker(&self, agent: &str, endpoint: &str, open: Option<Duration>);
@@ -118,7 +120,7 @@ impl Endpoints {
             methods,
             next: AtomicUsize::new(0),
             is_checked: agent.health.is_some(),
-            homes: (count > 1).then(|| AffinityMap::new(Instant::now())),
+            homes: (count > 1).then(|| AffinityMap::new(&agent.name, Instant::now())),
             shared,
         }
     }
@@ -304,13 +306,22 @@ impl Endpoints {
     pub(super) fn remember(&self, at: usize, task: Option<&str>, context: Option<&str>) {
         let Some(homes) = self.homes.as_ref().filter(|_| at < self.count) else { return };
         let now = Instant::now();
+        let sharing = self.shared.sharing.get().zip(self.sites.get(at));
+        let age = sharing.map(|(sharing, _)| sharing.affinity_age());
         for kept in affinity_keys(task, context) {
-            if homes.remember(kept, at, now)
-                && let (Some(sharing), Some(site)) = (self.shared.sharing.get(), self.sites.get(at))
+            if let Some(id) = homes.remember(kept, at, age, now)
+                && let Some((sharing, site)) = sharing
             {
-                sharing.remember(&site.agent, kept, &site.name);
+                sharing.remember(id, &site.name);
             }
         }
+    }
+
+    /// Returns the endpoints of all tasks and conversations that are known here, by name.
+    pub(super) fn affinities(&self) -> Vec<(AffinityId, String)> {
+        let Some(homes) = &self.homes else { return Vec::new() };
+        let named = |(id, at): (AffinityId, usize)| Some((id, self.sites.get(at)?.name.clone()));
+        homes.all().into_iter().filter_map(named).collect()
     }
 
     /// Returns true if the endpoint of a task or a conversation is not known here, and other replicas may know it.
@@ -326,13 +337,12 @@ impl Endpoints {
     /// Learns the endpoint of a task or a conversation from other replicas. Waits for at most `state.timeout`.
     pub(super) async fn learn(&self, task: Option<&str>, context: Option<&str>) {
         let (Some(homes), Some(sharing)) = (&self.homes, self.shared.sharing.get()) else { return };
-        let Some(agent) = self.sites.first().map(|site| &site.agent) else { return };
         for kept in affinity_keys(task, context) {
-            let found = sharing.find(agent, kept).await;
+            let found = sharing.find(homes.id(kept)).await;
             let at =
                 found.and_then(|name| self.sites.iter().take(self.count).position(|site| site.name == name));
             if let Some(at) = at {
-                homes.remember(kept, at, Instant::now());
+                homes.remember(kept, at, Some(sharing.affinity_age()), Instant::now());
                 return;
             }
         }
@@ -572,6 +582,22 @@ fn affinity_keys<'a>(
     [task.map(AffinityKey::Task), context.map(AffinityKey::Context)].into_iter().flatten()
 }
 
+/// Name of a task or a conversation of an agent: a digest, since an agent chooses the length of its ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct AffinityId(pub(crate) [u8; 16]);
+
+impl AffinityId {
+    fn new(agent: &str, kept: AffinityKey<'_>) -> Self {
+        let (kind, id) = match kept {
+            AffinityKey::Task(id) => ("task", id),
+            AffinityKey::Context(id) => ("context", id),
+        };
+        let name = Sha256::new().chain_update(agent).chain_update([0]).chain_update(kind);
+        let digest = name.chain_update([0]).chain_update(id).finalize();
+        Self(digest.first_chunk().copied().unwrap_or_default())
+    }
+}
+
 /// The endpoint that holds a task or conversation, and the other endpoints that do not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Affinity {
@@ -580,66 +606,86 @@ struct Affinity {
     round: u32,
     /// The endpoints that answered in that round that they do not know it, one bit for each.
     asked: u64,
+    /// Time at which it was passed to other replicas.
+    shared: Instant,
 }
 
 /// The affinities of the tasks and conversations of one agent.
 pub(super) struct AffinityMap {
-    hashers: [RandomState; 2],
+    agent: Box<str>,
     inside: Mutex<AffinityState>,
 }
 
 struct AffinityState {
-    young: HashMap<[u64; 2], Affinity>,
-    old: HashMap<[u64; 2], Affinity>,
+    young: HashMap<AffinityId, Affinity>,
+    old: HashMap<AffinityId, Affinity>,
     since: Instant,
     most: usize,
 }
 
 impl AffinityMap {
-    pub(super) fn new(now: Instant) -> Self {
-        Self::of(MAX_GENERATION_IDS, now)
+    pub(super) fn new(agent: &str, now: Instant) -> Self {
+        Self::of(agent, MAX_GENERATION_IDS, now)
     }
 
-    fn of(most: usize, now: Instant) -> Self {
+    fn of(agent: &str, most: usize, now: Instant) -> Self {
         let inside = AffinityState { young: HashMap::new(), old: HashMap::new(), since: now, most };
-        Self { hashers: [RandomState::new(), RandomState::new()], inside: Mutex::new(inside) }
+        Self { agent: agent.into(), inside: Mutex::new(inside) }
     }
 
     /// Returns the endpoint of this key, if it is known.
     pub(super) fn find(&self, kept: AffinityKey<'_>, now: Instant) -> Option<usize> {
-        let key = self.key(kept);
+        let key = self.id(kept);
         self.inside().touch(key, now).map(|home| home.at)
     }
 
-    /// Records the endpoint of this key. Returns true unless it was recorded already.
-    pub(super) fn remember(&self, kept: AffinityKey<'_>, at: usize, now: Instant) -> bool {
-        let key = self.key(kept);
+    /// Records the endpoint of this key. Returns its id if other replicas are to be told: it was not
+    /// recorded yet, or so long ago as `age`.
+    pub(super) fn remember(
+        &self,
+        kept: AffinityKey<'_>,
+        at: usize,
+        age: Option<Duration>,
+        now: Instant,
+    ) -> Option<AffinityId> {
+        let key = self.id(kept);
         let mut inside = self.inside();
         let home = inside.touch(key, now).filter(|home| home.at == at);
-        let is_new = home.is_none();
-        inside.put(key, home.unwrap_or(Affinity { at, round: 0, asked: 0 }), now);
-        is_new
+        let is_due = match home {
+            None => true,
+            Some(home) => age.is_some_and(|age| now.saturating_duration_since(home.shared) >= age),
+        };
+        let shared = if is_due { now } else { home.map_or(now, |home| home.shared) };
+        let home = home.unwrap_or(Affinity { at, round: 0, asked: 0, shared });
+        inside.put(key, Affinity { shared, ..home }, now);
+        is_due.then_some(key)
+    }
+
+    /// Returns all affinities.
+    fn all(&self) -> Vec<(AffinityId, usize)> {
+        let inside = self.inside();
+        inside.old.iter().chain(&inside.young).map(|(id, home)| (*id, home.at)).collect()
     }
 
     /// Returns true if this endpoint answered in this round that it does not know the key. A round
     /// ends when any endpoint fails or returns.
     pub(super) fn was_asked(&self, kept: AffinityKey<'_>, at: usize, round: u32, now: Instant) -> bool {
-        let key = self.key(kept);
+        let key = self.id(kept);
         let home = self.inside().touch(key, now);
         home.is_some_and(|home| home.round == round && home.asked & bit(at) != 0)
     }
 
     /// Records that this endpoint does not know the key.
     pub(super) fn note_asked(&self, kept: AffinityKey<'_>, at: usize, round: u32, now: Instant) {
-        let key = self.key(kept);
+        let key = self.id(kept);
         let mut inside = self.inside();
         let Some(home) = inside.touch(key, now) else { return };
         let asked = if home.round == round { home.asked } else { 0 };
         inside.put(key, Affinity { round, asked: asked | bit(at), ..home }, now);
     }
 
-    fn key(&self, kept: AffinityKey<'_>) -> [u64; 2] {
-        self.hashers.each_ref().map(|hasher| hasher.hash_one(kept))
+    fn id(&self, kept: AffinityKey<'_>) -> AffinityId {
+        AffinityId::new(&self.agent, kept)
     }
 
     fn inside(&self) -> MutexGuard<'_, AffinityState> {
@@ -653,7 +699,7 @@ fn bit(at: usize) -> u64 {
 
 impl AffinityState {
     /// Returns an entry; entries that are used stay.
-    fn touch(&mut self, key: [u64; 2], now: Instant) -> Option<Affinity> {
+    fn touch(&mut self, key: AffinityId, now: Instant) -> Option<Affinity> {
         self.turn(now);
         if let Some(home) = self.young.get(&key) {
             return Some(*home);
@@ -663,7 +709,7 @@ impl AffinityState {
         Some(home)
     }
 
-    fn put(&mut self, key: [u64; 2], home: Affinity, now: Instant) {
+    fn put(&mut self, key: AffinityId, home: Affinity, now: Instant) {
         if self.young.len() >= self.most && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
             self.since = now;
@@ -690,18 +736,22 @@ mod tests {
     /// Shares among the endpoints of a test.
     #[derive(Default)]
     struct MemorySharing {
-        kept: Mutex<HashMap<String, String>>,
+        kept: Mutex<HashMap<AffinityId, String>>,
         open: Mutex<HashSet<String>>,
     }
 
     #[async_trait]
     impl EndpointSharing for MemorySharing {
-        async fn find(&self, _: &str, kept: AffinityKey<'_>) -> Option<String> {
-            lock(&self.kept).get(&format!("{kept:?}")).cloned()
+        async fn find(&self, kept: AffinityId) -> Option<String> {
+            lock(&self.kept).get(&kept).cloned()
         }
 
-        fn remember(&self, _: &str, kept: AffinityKey<'_>, endpoint: &str) {
-            lock(&self.kept).insert(format!("{kept:?}"), endpoint.to_owned());
+        fn remember(&self, kept: AffinityId, endpoint: &str) {
+            lock(&self.kept).insert(kept, endpoint.to_owned());
+        }
+
+        fn affinity_age(&self) -> Duration {
+            Duration::from_secs(60)
         }
 
         fn note_breaker(&self, _: &str, endpoint: &str, open: Option<Duration>) {
@@ -739,6 +789,26 @@ mod tests {
         assert_eq!(two.home("unknown"), None);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn used_affinities_are_passed_on_again() {
+        let sharing = Arc::<MemorySharing>::default();
+        let one = three_endpoints(&sharing);
+        one.remember(2, Some("task"), Some("context"));
+        lock(&sharing.kept).clear();
+        one.remember(2, Some("task"), None);
+        assert!(lock(&sharing.kept).is_empty(), "it is known there");
+        tokio::time::advance(sharing.affinity_age()).await;
+        one.remember(2, Some("task"), None);
+        one.remember(2, Some("task"), None);
+        assert_eq!(lock(&sharing.kept).drain().count(), 1);
+        // All of them, for an engine that has lost its data.
+        one.affinities().into_iter().for_each(|(id, endpoint)| sharing.remember(id, &endpoint));
+        let two = three_endpoints(&sharing);
+        two.learn(Some("task"), None).await;
+        two.learn(None, Some("context")).await;
+        assert!(!two.may_learn(Some("task"), None) && !two.may_learn(None, Some("context")));
+    }
+
     #[test]
     fn breaker_of_another_replica_is_a_hint() {
         let sharing = Arc::<MemorySharing>::default();
@@ -756,25 +826,26 @@ mod tests {
     #[test]
     fn a_task_and_a_conversation_of_the_same_name_are_two() {
         let now = Instant::now();
-        let homes = AffinityMap::new(now);
-        homes.remember(AffinityKey::Task("x"), 1, now);
-        homes.remember(AffinityKey::Context("x"), 2, now);
+        let homes = AffinityMap::new("agent", now);
+        assert_ne!(homes.id(AffinityKey::Task("x")), AffinityId::new("other", AffinityKey::Task("x")));
+        homes.remember(AffinityKey::Task("x"), 1, None, now);
+        homes.remember(AffinityKey::Context("x"), 2, None, now);
         assert_eq!(
             (homes.find(AffinityKey::Task("x"), now), homes.find(AffinityKey::Context("x"), now)),
             (Some(1), Some(2))
         );
-        homes.remember(AffinityKey::Task("x"), 3, now);
+        homes.remember(AffinityKey::Task("x"), 3, None, now);
         assert_eq!(homes.find(AffinityKey::Task("x"), now), Some(3));
     }
 
     #[test]
     fn used_affinities_stay() {
         let mut now = Instant::now();
-        let homes = AffinityMap::of(3, now);
-        homes.remember(AffinityKey::Task("used"), 1, now);
-        homes.remember(AffinityKey::Task("unused"), 1, now);
+        let homes = AffinityMap::of("agent", 3, now);
+        homes.remember(AffinityKey::Task("used"), 1, None, now);
+        homes.remember(AffinityKey::Task("unused"), 1, None, now);
         for number in 0..20 {
-            homes.remember(AffinityKey::Task(&number.to_string()), 2, now);
+            homes.remember(AffinityKey::Task(&number.to_string()), 2, None, now);
             assert_eq!(homes.find(AffinityKey::Task("used"), now), Some(1), "{number}");
         }
         assert_eq!(homes.find(AffinityKey::Task("unused"), now), None);
@@ -794,20 +865,20 @@ mod tests {
     #[test]
     fn a_place_is_asked_once_in_each_round() {
         let now = Instant::now();
-        let homes = AffinityMap::new(now);
+        let homes = AffinityMap::new("agent", now);
         let task = AffinityKey::Task("x");
         homes.note_asked(task, 2, 1, now);
         assert!(!homes.was_asked(task, 2, 1, now), "it has no home");
-        homes.remember(task, 1, now);
+        homes.remember(task, 1, None, now);
         for round in [1, 2] {
             assert!(!homes.was_asked(task, 2, round, now));
             homes.note_asked(task, 2, round, now);
             homes.note_asked(task, 3, round, now);
-            homes.remember(task, 1, now);
+            homes.remember(task, 1, None, now);
             let asked = [2, 3, 4].map(|at| homes.was_asked(task, at, round, now));
             assert_eq!(asked, [true, true, false], "it has not moved");
         }
-        homes.remember(task, 3, now);
+        homes.remember(task, 3, None, now);
         assert!(!homes.was_asked(task, 2, 2, now), "it has moved");
     }
 }

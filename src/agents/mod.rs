@@ -27,7 +27,7 @@ pub use card_fetch::CardFetchError;
 pub(crate) use directory::AgentUpkeep;
 pub use directory::Directory;
 pub use drive::{Bearing, DetachableCall, DriveEvent};
-pub(crate) use endpoints::{AffinityKey, EndpointSharing};
+pub(crate) use endpoints::{AffinityId, EndpointSharing};
 pub(crate) use forward::AgentFile;
 pub use forward::{ForwardRequest, ForwardedResponse, forward};
 pub use locate::get_task as look;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::Gateway;
-use crate::agents::Directory;
+use crate::agents::{Directory, EndpointSharing as _};
 use crate::batch::BatchService;
 use crate::config::Settings;
 use crate::follow::TaskFollower;
@@ -29,7 +29,7 @@ use crate::sessions::{Predecessor, SessionStore};
 use crate::shared_state::SharedState;
 use crate::sync::lock;
 use crate::tasks::store::{RowFrame, Store, StoreProblem, StoreTable, SuccessorMessage};
-use crate::tasks::{RestorePolicy, SharedTaskRow, TaskEntry, TaskJournal, Tasks, Timestamp};
+use crate::tasks::{RestorePolicy, SharedRows as _, SharedTaskRow, TaskEntry, TaskJournal, Tasks, Timestamp};
 use crate::telemetry::metrics::{Metrics, TaskCounts};
 
 /// Longest wait of a row for the store to be opened; then the predecessor is notified that it is
@@ -37,6 +37,8 @@ use crate::telemetry::metrics::{Metrics, TaskCounts};
 const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Pause between two checks whether the store is open.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Affinities that are passed to other replicas at once.
+const MOST_AFFINITIES: usize = 1000;
 /// Interval of the attempts to open a store that another process owns.
 const STORE_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -80,9 +82,9 @@ impl Succession {
             succession.upgrade().and_then(|succession| succession.learn_shared(table, key, value))
         };
         shared.set_learner(Box::new(learn));
-        let succession = Arc::downgrade(self);
+        let (succession, to) = (Arc::downgrade(self), Arc::downgrade(shared));
         shared.set_writer(Box::new(move || {
-            let Some(succession) = succession.upgrade() else { return };
+            let Some((succession, shared)) = succession.upgrade().zip(to.upgrade()) else { return };
             succession.sessions.note_all();
             succession.journal.flush(&succession.tasks, Timestamp::now());
             if let Some(memory) = succession.memory.clone() {
@@ -91,10 +93,12 @@ impl Succession {
             if let Some(batches) = succession.batches() {
                 batches.share_all();
             }
+            drop(tokio::spawn(share_affinities(succession.directory.load_full(), shared)));
         }));
     }
 
-    fn batches(&self) -> Option<Arc<BatchService>> {
+    /// Returns the batches of the present configuration.
+    pub(super) fn batches(&self) -> Option<Arc<BatchService>> {
         lock(&self.batches).upgrade()
     }
 
@@ -296,6 +300,19 @@ impl Succession {
             sleep(POLL_INTERVAL).await;
         }
         self.journal.is_safe().await
+    }
+}
+
+/// Passes the endpoints of all tasks and conversations to other replicas again.
+async fn share_affinities(directory: Arc<Directory>, shared: Arc<SharedState>) {
+    for agent in directory.agents() {
+        for some in agent.affinities().chunks(MOST_AFFINITIES) {
+            some.iter().for_each(|(kept, endpoint)| shared.remember(*kept, endpoint));
+            // So many at once: the rows that wait for the engine are bounded.
+            if !shared.flush_rows().await {
+                return;
+            }
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::engine::{EngineError, StateKey, StateKind, TaskRow};
 use super::{REPLICA_BYTES, SharedState, task_key};
-use crate::agents::{AffinityKey, EndpointSharing};
+use crate::agents::{AffinityId, EndpointSharing};
 use crate::config::StateContent;
 use crate::sync::lock;
 use crate::tasks::store::StoreTable;
@@ -211,39 +211,38 @@ impl SharedRows for SharedState {
 
 #[async_trait]
 impl EndpointSharing for SharedState {
-    async fn find(&self, agent: &str, kept: AffinityKey<'_>) -> Option<String> {
+    async fn find(&self, kept: AffinityId) -> Option<String> {
         if !self.is_available() {
             return None;
         }
-        let row = affinity_key(agent, kept);
+        let row = affinity_key(kept);
         let read = tokio::time::timeout(self.timeout, self.engine.get(&row)).await;
         let endpoint = self.sealer.open_bytes(&row.hash, &read.ok()?.ok()??)?;
         String::from_utf8(endpoint).ok()
     }
 
-    fn remember(&self, agent: &str, kept: AffinityKey<'_>, endpoint: &str) {
-        let row = affinity_key(agent, kept);
+    fn remember(&self, kept: AffinityId, endpoint: &str) {
+        let row = affinity_key(kept);
         // No row of a table or a task has a key that begins so.
         let queued = [&[0xff], row.hash.as_bytes()].concat();
         self.rows.add(queued, RowChange::Affinity(row, endpoint.into()));
     }
 
+    fn affinity_age(&self) -> Duration {
+        self.task_ttl / 2
+    }
+
     fn note_breaker(&self, agent: &str, endpoint: &str, open: Option<Duration>) {
-        self.usage.note_breaker(agent, endpoint, open);
+        self.breakers.note(agent, endpoint, open);
     }
 
     fn is_open_elsewhere(&self, agent: &str, endpoint: &str) -> bool {
-        self.usage.is_open_elsewhere(agent, endpoint)
+        self.breakers.is_open_elsewhere(agent, endpoint)
     }
 }
 
-/// Returns the key of the endpoint of a task or a conversation: a hash, since an agent chooses the length of its ids.
-fn affinity_key(agent: &str, kept: AffinityKey<'_>) -> StateKey {
-    let (kind, id) = match kept {
-        AffinityKey::Task(id) => ("task", id),
-        AffinityKey::Context(id) => ("context", id),
-    };
-    StateKey::new(StateKind::Affinity, format!("{agent}\0{kind}\0{id}").as_bytes())
+fn affinity_key(kept: AffinityId) -> StateKey {
+    StateKey::of_hash(StateKind::Affinity, &HEXLOWER.encode(&kept.0))
 }
 
 impl SharedState {
@@ -452,42 +451,35 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::shared_state::USAGE_INTERVAL;
+    use crate::shared_state::REPORT_INTERVAL;
     use crate::shared_state::tests::replicas;
 
     #[tokio::test(start_paused = true)]
     async fn endpoints_of_tasks_and_conversations_are_shared() {
         let replicas = replicas(2);
         let [one, two] = replicas.as_slice() else { panic!("two replicas") };
-        let (task, context) = (AffinityKey::Task("x"), AffinityKey::Context("x"));
-        one.remember("agent", task, "1");
-        one.remember("agent", context, "2");
+        let [task, context, other] = [1, 2, 3].map(|number| AffinityId([number; 16]));
+        one.remember(task, "1");
+        one.remember(context, "2");
         assert!(one.flush_rows().await);
-        assert_eq!(two.find("agent", task).await.as_deref(), Some("1"));
-        assert_eq!(two.find("agent", context).await.as_deref(), Some("2"));
-        assert_eq!(two.find("other", task).await, None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn long_ids_of_agents_do_not_fill_the_queue() {
-        let [one] = &*replicas(1) else { panic!("one replica") };
-        one.remember("agent", AffinityKey::Context(&"x".repeat(1 << 20)), "1");
-        assert!(lock(&one.rows.waiting).changes.keys().all(|key| key.len() < 100));
+        assert_eq!(two.find(task).await.as_deref(), Some("1"));
+        assert_eq!(two.find(context).await.as_deref(), Some("2"));
+        assert_eq!(two.find(other).await, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn open_breakers_are_hints_until_they_close() {
         let replicas = replicas(2);
         let [one, two] = replicas.as_slice() else { panic!("two replicas") };
-        one.note_breaker("agent", "1", Some(USAGE_INTERVAL * 10));
-        one.note_breaker("agent", "2", Some(USAGE_INTERVAL * 10));
-        sleep(USAGE_INTERVAL * 3).await;
+        one.note_breaker("agent", "1", Some(REPORT_INTERVAL * 10));
+        one.note_breaker("agent", "2", Some(REPORT_INTERVAL * 10));
+        sleep(REPORT_INTERVAL * 3).await;
         assert!(two.is_open_elsewhere("agent", "1") && two.is_open_elsewhere("agent", "2"));
         assert!(!two.is_open_elsewhere("other", "1") && !one.is_open_elsewhere("agent", "1"));
         one.note_breaker("agent", "2", None);
-        sleep(USAGE_INTERVAL * 3).await;
+        sleep(REPORT_INTERVAL * 3).await;
         assert!(two.is_open_elsewhere("agent", "1") && !two.is_open_elsewhere("agent", "2"));
-        sleep(USAGE_INTERVAL * 8).await;
+        sleep(REPORT_INTERVAL * 8).await;
         assert!(!two.is_open_elsewhere("agent", "1"), "a probe is due");
     }
 }
