@@ -242,6 +242,8 @@ struct AllBatches {
     current: Mutex<Weak<BatchService>>,
     /// True while the state of foreign batches is read.
     is_refreshing: AtomicBool,
+    /// Batches of which other replicas do not know the end yet.
+    open_shared: Arc<AtomicUsize>,
 }
 
 impl BatchService {
@@ -249,8 +251,8 @@ impl BatchService {
     pub(crate) fn new(engine: Arc<CallEngine>, limits: BatchLimits, before: Option<&Self>) -> Self {
         let none = || {
             let (owners, bytes, cpu) = (Mutex::default(), AtomicUsize::new(0), CpuMeter::new());
-            let (current, is_refreshing) = Default::default();
-            Arc::new(AllBatches { owners, bytes, cpu, current, is_refreshing })
+            let (current, is_refreshing, open_shared) = Default::default();
+            Arc::new(AllBatches { owners, bytes, cpu, current, is_refreshing, open_shared })
         };
         Self { engine, limits, all: before.map_or_else(none, |before| before.all.clone()) }
     }
@@ -258,6 +260,11 @@ impl BatchService {
     /// Runs the calls that wait from now on, whichever service has accepted them.
     pub(crate) fn take_over(self: &Arc<Self>) {
         *lock(&self.all.current) = Arc::downgrade(self);
+    }
+
+    /// Returns the number of batches of which other replicas do not know the end yet.
+    pub(crate) fn open_shared(&self) -> usize {
+        self.all.open_shared.load(Ordering::Acquire)
     }
 
     /// Returns the service of the present configuration.
@@ -317,7 +324,7 @@ impl BatchService {
         };
         owner.notify();
         let ticket = BatchTicket { owner, number };
-        if let Some(sharing) = BatchSharing::new(&ticket, &self.limits) {
+        if let Some(sharing) = BatchSharing::new(&ticket, &self.limits, &self.all.open_shared) {
             tokio::spawn(sharing.run());
         }
         self.dispatch(&ticket.owner);

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use data_encoding::HEXLOWER;
@@ -486,14 +486,33 @@ pub(super) struct BatchSharing {
     passed: HashSet<u32>,
     /// Version and running calls that were passed on last.
     last: Option<(u64, usize)>,
+    _open: OpenBatch,
+}
+
+/// Counts a batch of which other replicas do not know the end yet, for as long as this lives.
+struct OpenBatch(Arc<AtomicUsize>);
+
+impl OpenBatch {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count.clone())
+    }
+}
+
+impl Drop for OpenBatch {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl BatchSharing {
     /// Returns `None` if the batches of this owner are not shared.
-    pub(super) fn new(ticket: &BatchTicket, limits: &BatchLimits) -> Option<Self> {
+    /// `open` counts the batches of which other replicas do not know the end yet.
+    pub(super) fn new(ticket: &BatchTicket, limits: &BatchLimits, open: &Arc<AtomicUsize>) -> Option<Self> {
         let rows = lock(&ticket.owner.state).rows.clone()?;
         let BatchLimits { keep, call_timeout, .. } = *limits;
-        Some(Self { rows, ticket: ticket.clone(), keep, call_timeout, passed: HashSet::new(), last: None })
+        let (ticket, passed, open) = (ticket.clone(), HashSet::new(), OpenBatch::new(open));
+        Some(Self { rows, ticket, keep, call_timeout, passed, last: None, _open: open })
     }
 
     /// Passes on the begin, the progress, at most once in an interval, and the end, at once.
@@ -651,7 +670,7 @@ impl BatchService {
     /// Passes all batches and settings to other replicas again, for an engine that has lost its data.
     pub(crate) fn share_all(&self) {
         let owners: Vec<Arc<OwnerBatches>> = lock(&self.all.owners).values().cloned().collect();
-        let limits = self.limits;
+        let (limits, open) = (self.limits, self.all.open_shared.clone());
         tokio::spawn(async move {
             for owner in owners {
                 let (rows, numbers) = {
@@ -662,7 +681,7 @@ impl BatchService {
                 let Some(rows) = rows else { continue };
                 for number in numbers {
                     let ticket = BatchTicket { owner: owner.clone(), number };
-                    if let Some(mut sharing) = BatchSharing::new(&ticket, &limits) {
+                    if let Some(mut sharing) = BatchSharing::new(&ticket, &limits, &open) {
                         sharing.share();
                     }
                     // One batch at a time: the rows that wait for the engine are bounded.
@@ -743,7 +762,6 @@ impl BatchService {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicUsize;
 
     use tokio::sync::watch;
     use tokio::time::sleep;
@@ -818,7 +836,8 @@ mod tests {
         }));
         let ticket = begin(rows(&replicas[0]));
         let id = lock(&ticket.owner.state).id(1);
-        tokio::spawn(BatchSharing::new(&ticket, &LIMITS).unwrap().run());
+        let open = Arc::new(AtomicUsize::new(0));
+        tokio::spawn(BatchSharing::new(&ticket, &LIMITS, &open).unwrap().run());
         let theirs = rows(&replicas[1]);
         sleep(Duration::from_millis(10)).await;
         assert_eq!(snapshot(&theirs, &id).await.count(CallStatus::Queued), 3);
@@ -828,8 +847,10 @@ mod tests {
         sleep(Duration::from_millis(600)).await;
         assert_eq!(snapshot(&theirs, &id).await.count(CallStatus::Completed), 1);
         end_call(&ticket, r#"{"n":2}"#);
+        assert_eq!(open.load(Ordering::Acquire), 1);
         end_call(&ticket, r#"{"n":3}"#);
         sleep(Duration::from_millis(10)).await;
+        assert_eq!(open.load(Ordering::Acquire), 0);
         let ended = snapshot(&theirs, &id).await;
         let mut results = HashMap::new();
         for call in 0..3 {

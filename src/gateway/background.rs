@@ -17,7 +17,6 @@ use crate::discovery::unmatched_settings;
 use crate::memory::MemoryBank;
 use crate::resources::{MAX_WAITING_RESULTS, TaskResultRecorder};
 use crate::shared_state::SharedState;
-use crate::tasks::SharedRows as _;
 use crate::telemetry::recent::SAMPLE_SECONDS;
 
 /// Interval of the sweep of idle connections and sessions, and of the samples of metrics.
@@ -80,7 +79,7 @@ impl BackgroundService {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         gateway.end_loops().await;
-        flush_shared_rows(lasting.shared.as_deref()).await;
+        gateway.flush_shared().await;
         if !succession.drain.hands_over() {
             succession.close_store();
         }
@@ -98,15 +97,6 @@ async fn share_state(shared: Option<Arc<SharedState>>) {
 async fn release_leases(shared: Option<&SharedState>) {
     if let Some(shared) = shared {
         shared.release_leases().await;
-    }
-}
-
-/// Passes the last changes to other replicas.
-async fn flush_shared_rows(shared: Option<&SharedState>) {
-    if let Some(shared) = shared
-        && !shared.flush_rows().await
-    {
-        warn!("failed to pass last changes to other replicas");
     }
 }
 

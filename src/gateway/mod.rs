@@ -33,11 +33,12 @@ use crate::http_edge::{
 };
 use crate::limits::Limits;
 use crate::mcp_server::MovedStream;
-use crate::tasks::Timestamp;
 use crate::tasks::store::{Store, StoreProblem};
+use crate::tasks::{SharedRows as _, Timestamp};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::{RequestScope, new_request_id};
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
+use tracing::warn;
 
 use dispatch::{Dispatcher, RequestGuard, ResumedRequest};
 use generation::{GenerationBase, LastingParts, shared_state};
@@ -323,11 +324,21 @@ impl Gateway {
         failing.into_iter().filter(|(_, is_failing)| *is_failing).map(|(key, _)| key).collect()
     }
 
-    /// Returns the number of running requests and followed calls, and of tasks that are still to be
-    /// cancelled.
+    /// Returns the number of running requests and followed calls, of tasks that are still to be
+    /// cancelled, and of batches of which other replicas do not know the end yet.
     pub fn running(&self) -> usize {
         let LastingParts { succession, cancelled_calls, .. } = &self.state.lasting;
-        self.requests() + succession.followers.running() + cancelled_calls.count()
+        let batches = succession.batches().map_or(0, |batches| batches.open_shared());
+        self.requests() + succession.followers.running() + cancelled_calls.count() + batches
+    }
+
+    /// Passes the last changes to other replicas, if there are any. Waits for at most `state.timeout`.
+    pub(crate) async fn flush_shared(&self) {
+        if let Some(shared) = &self.state.lasting.shared
+            && !shared.flush_rows().await
+        {
+            warn!("failed to pass last changes to other replicas");
+        }
     }
 
     /// Returns the number of requests without a response yet.

@@ -196,6 +196,7 @@ async fn finish(
         () = done => {}
     }
     info!(running = gateway.running(), requests = gateway.requests(), "ending");
+    gateway.flush_shared().await;
     gateway.flush_traces().await;
     gateway.keep_all();
     end_process(0)
