@@ -19,8 +19,10 @@ use crate::fault::{AgentFailure, Blame, Fault};
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
+use crate::seal::LogDigest;
 use crate::telemetry::access_log::{AccessLine, Sanitized};
 use crate::telemetry::label::{Method, Outcome, Refusal};
+use crate::telemetry::log;
 use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
 use crate::telemetry::trace::{RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
 
@@ -89,10 +91,6 @@ impl ListenerEdge {
     }
 }
 
-/// A keyed digest of the id of a session, task or context, for the log: the id itself may be a
-/// secret.
-pub(crate) type LoggedDigest = String;
-
 /// Facts of the transport about one request and its response.
 pub(crate) struct ExchangeFacts<'a> {
     /// Name of the listener.
@@ -125,11 +123,11 @@ pub(crate) struct AccessRecord {
     /// Version of the client's protocol.
     pub(crate) version: Option<&'static str>,
     /// Session of the request.
-    pub(crate) session: Option<LoggedDigest>,
+    pub(crate) session: Option<LogDigest>,
     /// Task of the request.
-    pub(crate) task: Option<LoggedDigest>,
+    pub(crate) task: Option<LogDigest>,
     /// Conversation of the request.
-    pub(crate) context: Option<LoggedDigest>,
+    pub(crate) context: Option<LogDigest>,
     /// Id, client address and trace of the request.
     pub(crate) scope: Arc<RequestScope>,
     /// Time spent waiting for the agent.
@@ -211,7 +209,7 @@ impl AccessRecord {
 
     /// Returns true if digests of ids are of use: the access log is on, or the request is recorded.
     pub(crate) fn needs_digests(&self) -> bool {
-        tracing::enabled!(target: "access", tracing::Level::INFO) || self.scope.is_recorded()
+        log::shows_access() || self.scope.is_recorded()
     }
 
     /// Records the rejection of the request.
@@ -267,7 +265,7 @@ impl AccessRecord {
         let metrics = self.agent.as_ref().map_or(no_agent, |agent| &agent.metrics);
         metrics.request(self.method, self.outcome);
         metrics.observe_latency(took, self.agent_took);
-        if !tracing::enabled!(target: "access", tracing::Level::INFO) {
+        if !log::shows_access() {
             return;
         }
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
@@ -286,9 +284,9 @@ impl AccessRecord {
             agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
             era: self.era.map(Era::word),
             version: self.version,
-            session: self.session.as_deref(),
-            task: self.task.as_deref(),
-            context: self.context.as_deref(),
+            session: self.session.as_ref().map(LogDigest::as_str),
+            task: self.task.as_ref().map(LogDigest::as_str),
+            context: self.context.as_ref().map(LogDigest::as_str),
             took,
             agent_took: self.agent_took,
             bytes_in,
@@ -330,7 +328,7 @@ impl AccessRecord {
             ("mcp_a2a_gateway.task.digest", &self.task),
             ("mcp_a2a_gateway.context.digest", &self.context),
         ] {
-            add(name, digest.clone().map(Into::into));
+            add(name, digest.map(|digest| digest.as_str().to_owned().into()));
         }
         let name = match (method, &self.tool) {
             (Some(method), Some(tool)) => format!("{method} {tool}"),

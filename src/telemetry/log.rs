@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -116,7 +117,8 @@ pub(crate) fn init(settings: &LogSettings) -> Result<(), LogProblem> {
     let (subscriber, filter) = subscriber(settings, buffer.clone(), ansi)?;
     subscriber.try_init().map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
     limit_log_crate();
-    OUTPUT.get_or_init(|| LogOutput { buffer, form: settings.format, ansi });
+    OUTPUT.get_or_init(|| LogOutput::new(buffer, settings.format, ansi));
+    note_levels();
     FILTER.get_or_init(|| filter);
     Ok(())
 }
@@ -236,6 +238,7 @@ impl LogFilter {
         let mut text = lock(&self.text);
         self.levels.reload(levels).map_err(|error| problem(error.to_string()))?;
         limit_log_crate();
+        note_levels();
         filter.clone_into(&mut text);
         Ok(())
     }
@@ -289,9 +292,27 @@ pub(super) struct LogOutput {
     form: LogFormat,
     /// True if it shows colours, which only events have.
     ansi: bool,
+    /// True while lines of the access log and of the audit log pass the filter: to ask the filter for
+    /// each line costs as much as a part of the line.
+    shows_access: AtomicBool,
+    shows_audit: AtomicBool,
 }
 
 impl LogOutput {
+    fn new(buffer: LogBuffer, form: LogFormat, ansi: bool) -> Self {
+        let (shows_access, shows_audit) = Default::default();
+        Self { buffer, form, ansi, shows_access, shows_audit }
+    }
+
+    /// Returns true if lines of level `info` with this target pass the filter.
+    pub(super) fn shows(&self, target: &str) -> bool {
+        match target {
+            "access" => self.shows_access.load(Ordering::Relaxed),
+            "audit" => self.shows_audit.load(Ordering::Relaxed),
+            _ => true,
+        }
+    }
+
     /// Returns the form of the lines.
     pub(super) fn form(&self) -> LogFormat {
         self.form
@@ -308,6 +329,27 @@ impl LogOutput {
 /// Returns the output of the process's log; `None` if it has none, or shows colours.
 pub(super) fn output() -> Option<&'static LogOutput> {
     OUTPUT.get().filter(|output| !output.ansi)
+}
+
+/// Returns true if lines of the access log are shown.
+pub(crate) fn shows_access() -> bool {
+    match OUTPUT.get() {
+        Some(output) => output.shows("access"),
+        None => tracing::enabled!(target: "access", Level::INFO),
+    }
+}
+
+/// Records what the filter lets pass, for lines that are written without an event.
+fn note_levels() {
+    if let Some(output) = OUTPUT.get() {
+        let shown = [
+            tracing::enabled!(target: "access", Level::INFO),
+            tracing::enabled!(target: "audit", Level::INFO),
+        ];
+        for (flag, is_shown) in [&output.shows_access, &output.shows_audit].into_iter().zip(shown) {
+            flag.store(is_shown, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The subscriber of a log, and its filter.
@@ -580,7 +622,7 @@ pub(crate) mod tests {
             let kept = KeptField::default();
             let buffer = LogBuffer::start(kept.clone()).unwrap();
             let read = buffer.clone();
-            let output = Self { buffer, form, ansi: false };
+            let output = Self::new(buffer, form, false);
             (output, move || {
                 read.flush(Duration::from_secs(10));
                 String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId,
@@ -29,6 +28,7 @@ use opentelemetry_sdk::trace::{
 use prometheus::IntCounter;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::seal::hex_digits;
 use crate::sync::lock;
 
 /// The header with the trace and the span of the sender.
@@ -99,9 +99,9 @@ impl TraceContext {
     pub(crate) fn parent(&self) -> String {
         let mut text = String::with_capacity(55);
         text.push_str("00-");
-        HEXLOWER.encode_append(&self.trace, &mut text);
+        push_hex::<16, 32>(self.trace, &mut text);
         text.push('-');
-        HEXLOWER.encode_append(&self.span, &mut text);
+        push_hex::<8, 16>(self.span, &mut text);
         text.push_str(if self.is_sampled { "-01" } else { "-00" });
         text
     }
@@ -133,9 +133,15 @@ impl TraceContext {
 /// Shows the id of the trace.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut digits = [0; 32];
-        f.write_str(HEXLOWER.encode_mut_str(&self.trace, &mut digits))
+        let digits: [u8; 32] = hex_digits(self.trace);
+        f.write_str(str::from_utf8(&digits).unwrap_or_default())
     }
+}
+
+/// Adds bytes as lower-case hexadecimal digits; `M` is twice `N`.
+fn push_hex<const N: usize, const M: usize>(bytes: [u8; N], text: &mut String) {
+    let digits: [u8; M] = hex_digits(bytes);
+    text.push_str(str::from_utf8(&digits).unwrap_or_default());
 }
 
 /// Decodes lower-case hexadecimal digits.
@@ -284,9 +290,9 @@ pub(crate) fn new_request_id() -> String {
     static PROCESS: LazyLock<u64> = LazyLock::new(rand::random);
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut text = String::with_capacity(28);
-    HEXLOWER.encode_append(&PROCESS.to_be_bytes(), &mut text);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    HEXLOWER.encode_append(number.get(3..).unwrap_or_default(), &mut text);
+    push_hex::<8, 16>(PROCESS.to_be_bytes(), &mut text);
+    let [_, _, _, number @ ..] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    push_hex::<5, 10>(number, &mut text);
     text
 }
 
