@@ -1,7 +1,6 @@
 //! Data of one HTTP request for the access log and the metrics.
 
 use std::borrow::Cow;
-use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use crate::fault::{AgentFailure, Blame, Fault};
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
-use crate::seal::LogDigest;
+use crate::seal::{HexText, LogDigest};
 use crate::telemetry::access_log::{AccessLine, Sanitized};
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::log;
@@ -269,10 +268,10 @@ impl AccessRecord {
             return;
         }
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
-        let trace = self.scope.trace_context();
+        let trace = self.scope.trace_context().map(TraceContext::id);
         AccessLine {
             request: self.scope.id(),
-            trace: trace.map(|trace| trace as &dyn Display),
+            trace: trace.as_ref().map(HexText::as_str),
             client: self.scope.client(),
             caller: self.caller.name(),
             listener: &listener,
@@ -284,9 +283,9 @@ impl AccessRecord {
             agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
             era: self.era.map(Era::word),
             version: self.version,
-            session: self.session.as_ref().map(LogDigest::as_str),
-            task: self.task.as_ref().map(LogDigest::as_str),
-            context: self.context.as_ref().map(LogDigest::as_str),
+            session: self.session.as_ref().map(HexText::as_str),
+            task: self.task.as_ref().map(HexText::as_str),
+            context: self.context.as_ref().map(HexText::as_str),
             took,
             agent_took: self.agent_took,
             bytes_in,

@@ -90,27 +90,30 @@ impl TokenPurpose {
     }
 }
 
-/// A short digest of an id, for logs: hexadecimal digits.
+/// Bytes as `M` lower-case hexadecimal digits. Requests have several, for which the general encoder of
+/// `data-encoding` takes four times as long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogDigest([u8; 16]);
+pub struct HexText<const M: usize>([u8; M]);
 
-impl LogDigest {
+/// A short digest of an id, for logs.
+pub type LogDigest = HexText<16>;
+
+impl<const M: usize> HexText<M> {
+    /// Returns the digits of bytes, of which there are half as many.
+    pub(crate) fn new<const N: usize>(bytes: [u8; N]) -> Self {
+        let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
+        let mut digits = [b'0'; M];
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        Self(digits)
+    }
+
     /// Returns the digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).unwrap_or_default()
     }
-}
-
-/// Returns bytes as lower-case hexadecimal digits; `M` is twice `N`. Requests have several, for which
-/// the general encoder of `data-encoding` takes four times as long.
-pub(crate) fn hex_digits<const N: usize, const M: usize>(bytes: [u8; N]) -> [u8; M] {
-    let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
-    let mut digits = [0; M];
-    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [digit(byte >> 4), digit(byte & 15)];
-    }
-    digits
 }
 
 /// The error for a missing secret: none was configured, or one is empty.
@@ -201,7 +204,7 @@ impl Sealer {
         digest.write(owner.as_bytes());
         digest.write(&[0]);
         digest.write(id);
-        LogDigest(hex_digits(digest.finish().to_be_bytes()))
+        LogDigest::new(digest.finish().to_be_bytes())
     }
 
     /// Returns the payload of a token that was sealed in either form for this purpose and caller.
@@ -389,7 +392,7 @@ mod tests {
         let one = sealer(&["secret"]);
         let digest = one.digest(TokenPurpose::Task, "agent", b"id");
         assert_eq!(digest.as_str().len(), 16);
-        assert_eq!(hex_digits::<3, 6>([0x00, 0x9a, 0xff]), *b"009aff");
+        assert_eq!(HexText::<6>::new([0x00, 0x9a, 0xff]).as_str(), "009aff");
         assert_eq!(digest, sealer(&["secret", "older"]).digest(TokenPurpose::Task, "agent", b"id"));
         for other in [
             sealer(&["other"]).digest(TokenPurpose::Task, "agent", b"id"),

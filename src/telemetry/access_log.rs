@@ -7,6 +7,7 @@
 //! call. Elsewhere, as in a process that embeds the gateway, they are events of `tracing` with the
 //! same fields, and have the same form.
 
+use std::cell::Cell;
 use std::fmt::{self, Display, Write as _};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use time::OffsetDateTime;
 
 use super::log::{LogFormat, LogOutput, is_hidden};
 use super::recent::{AuditFields, record_audit};
-use super::trace::RequestScope;
+use super::trace::{RequestScope, TraceContext};
+use crate::seal::HexText;
 
 /// Writes a line of level `info`: `log_line!("target", KIND NAME = VALUE, …)`. The kinds are the
 /// methods of [`LogLine`].
@@ -46,6 +48,7 @@ macro_rules! log_line {
     };
     (@event quoted $value:expr) => { $value };
     (@event word $value:expr) => { $value };
+    (@event id $value:expr) => { $value.map(tracing::field::display) };
     (@event address $value:expr) => { $value.map(tracing::field::display) };
     (@event shown $value:expr) => { $value.map(tracing::field::display) };
     (@event number $value:expr) => { $value };
@@ -62,7 +65,7 @@ pub(crate) struct AccessLine<'a> {
     /// The id of the request.
     pub(crate) request: &'a str,
     /// The id of the trace that it belongs to.
-    pub(crate) trace: Option<&'a dyn Display>,
+    pub(crate) trace: Option<&'a str>,
     /// The address of the client.
     pub(crate) client: Option<IpAddr>,
     /// The stable name of the caller.
@@ -110,15 +113,15 @@ impl AccessLine<'_> {
     pub(crate) fn write(&self) {
         log_line!(
             "access",
-            plain request = Some(self.request),
-            shown trace = self.trace,
+            id request = Some(self.request),
+            id trace = self.trace,
             address client = self.client,
             plain caller = Some(self.caller),
             plain listener = Some(self.listener),
             plain method = Some(self.method),
             plain path = Some(path_only(self.path)),
             number status = u64::from(self.status),
-            plain rpc = self.rpc,
+            id rpc = self.rpc,
             plain tool = self.tool,
             plain agent = self.agent,
             word era = self.era,
@@ -131,7 +134,7 @@ impl AccessLine<'_> {
             number bytes_in = self.bytes_in,
             number bytes_out = self.bytes_out,
             word outcome = Some(self.outcome),
-            plain fault = self.fault,
+            id fault = self.fault,
         );
     }
 }
@@ -200,8 +203,8 @@ impl AuditDecision<'_> {
             plain resource = self.resource,
             shown arguments = self.arguments,
             plain rule = self.rule,
-            plain request = self.scope.map(RequestScope::id),
-            shown trace = self.scope.and_then(RequestScope::trace_context),
+            id request = self.scope.map(RequestScope::id),
+            id trace = trace_of(self.scope).as_ref().map(HexText::as_str),
             address client = self.scope.and_then(RequestScope::client),
         );
         record_audit(&AuditFields {
@@ -243,8 +246,8 @@ impl ResourceAccess<'_> {
             quoted family = Some(self.family),
             plain resource = Some(self.resource),
             quoted outcome = Some(self.outcome),
-            plain request = self.scope.map(RequestScope::id),
-            shown trace = self.scope.and_then(RequestScope::trace_context),
+            id request = self.scope.map(RequestScope::id),
+            id trace = trace_of(self.scope).as_ref().map(HexText::as_str),
             address client = self.scope.and_then(RequestScope::client),
         );
         record_audit(&AuditFields {
@@ -255,6 +258,11 @@ impl ResourceAccess<'_> {
             ..AuditFields::default()
         });
     }
+}
+
+/// Returns the id of the trace of a request.
+fn trace_of(scope: Option<&RequestScope>) -> Option<HexText<32>> {
+    scope.and_then(RequestScope::trace_context).map(TraceContext::id)
 }
 
 /// Returns the part of a method that a line may hold: a client chooses its text.
@@ -268,8 +276,8 @@ pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
     log_line!(
         "audit",
         quoted decision = Some("not_admitted"),
-        plain request = scope.map(RequestScope::id),
-        shown trace = scope.and_then(RequestScope::trace_context),
+        id request = scope.map(RequestScope::id),
+        id trace = trace_of(scope).as_ref().map(HexText::as_str),
         address client = scope.and_then(RequestScope::client),
         quoted why = Some(why),
     );
@@ -303,14 +311,14 @@ impl LogLine {
         let mut line = Self { text: Vec::with_capacity(LINE_BYTES), form };
         match form {
             LogFormat::Text => {
-                line.text.extend_from_slice(&time_text(OffsetDateTime::now_utc()));
+                line.text.extend_from_slice(&now_text());
                 line.push("  INFO ");
                 line.push(target);
                 line.push(":");
             }
             LogFormat::Json => {
                 line.push("{\"timestamp\":\"");
-                line.text.extend_from_slice(&time_text(OffsetDateTime::now_utc()));
+                line.text.extend_from_slice(&now_text());
                 line.push("\",\"level\":\"INFO\"");
             }
         }
@@ -338,6 +346,16 @@ impl LogLine {
             _ if is_simple(value) => self.quote(value),
             LogFormat::Text => self.push(&format!("{value:?}")),
             LogFormat::Json => self.json(value),
+        }
+    }
+
+    /// Adds an id or another text in which no character has to be escaped.
+    pub(super) fn id(&mut self, name: FieldName, value: Option<&str>) {
+        let Some(value) = value else { return };
+        self.name(name);
+        match self.form {
+            LogFormat::Text => self.push(value),
+            LogFormat::Json => self.quote(value),
         }
     }
 
@@ -444,7 +462,24 @@ pub(super) fn rounded_micros(duration: Duration) -> u64 {
     u64::try_from((duration.as_nanos() + 500) / 1000).unwrap_or(u64::MAX)
 }
 
-/// Returns the time in UTC with microseconds (RFC 3339).
+/// Returns the present time in UTC with microseconds (RFC 3339).
+fn now_text() -> [u8; 27] {
+    thread_local! {
+        // All lines of a second have all but the last digits in common.
+        static SECOND: Cell<(i64, [u8; 27])> = const { Cell::new((i64::MIN, [0; 27])) };
+    }
+    let now = OffsetDateTime::now_utc();
+    let (second, mut text) = SECOND.get();
+    if second == now.unix_timestamp() {
+        set_digits(&mut text, 25, now.microsecond());
+    } else {
+        text = time_text(now);
+        SECOND.set((now.unix_timestamp(), text));
+    }
+    text
+}
+
+/// Returns a time in UTC with microseconds (RFC 3339).
 fn time_text(time: OffsetDateTime) -> [u8; 27] {
     let mut text = *b"0000-00-00T00:00:00.000000Z";
     let [month, day, hour, minute, second] =
@@ -564,7 +599,9 @@ mod line_tests {
                     plain tool = None::<&str>,
                     quoted session = Some(text),
                     quoted task = None::<&str>,
-                    shown trace = Some(Sanitized(text)),
+                    shown resource = Some(Sanitized(text)),
+                    id request = Some("0123456789abcdef"),
+                    id trace = None::<&str>,
                     word era = Some("modern"),
                     word version = None::<&str>,
                     address client = Some(IpAddr::from([192, 0, 2, 10])),

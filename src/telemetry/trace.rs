@@ -28,7 +28,7 @@ use opentelemetry_sdk::trace::{
 use prometheus::IntCounter;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::seal::hex_digits;
+use crate::seal::HexText;
 use crate::sync::lock;
 
 /// The header with the trace and the span of the sender.
@@ -95,13 +95,18 @@ impl TraceContext {
         Self::parse(parent.to_str().ok()?, Some(&*state).filter(|state| !state.is_empty()))
     }
 
+    /// Returns the id of the trace.
+    pub(crate) fn id(&self) -> HexText<32> {
+        HexText::new(self.trace)
+    }
+
     /// Returns the text of `traceparent`.
     pub(crate) fn parent(&self) -> String {
         let mut text = String::with_capacity(55);
         text.push_str("00-");
-        push_hex::<16, 32>(self.trace, &mut text);
+        text.push_str(self.id().as_str());
         text.push('-');
-        push_hex::<8, 16>(self.span, &mut text);
+        text.push_str(HexText::<16>::new(self.span).as_str());
         text.push_str(if self.is_sampled { "-01" } else { "-00" });
         text
     }
@@ -128,20 +133,6 @@ impl TraceContext {
         let flags = if self.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         SpanContext::new(TraceId::from_bytes(self.trace), SpanId::from_bytes(self.span), flags, true, state)
     }
-}
-
-/// Shows the id of the trace.
-impl fmt::Display for TraceContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits: [u8; 32] = hex_digits(self.trace);
-        f.write_str(str::from_utf8(&digits).unwrap_or_default())
-    }
-}
-
-/// Adds bytes as lower-case hexadecimal digits; `M` is twice `N`.
-fn push_hex<const N: usize, const M: usize>(bytes: [u8; N], text: &mut String) {
-    let digits: [u8; M] = hex_digits(bytes);
-    text.push_str(str::from_utf8(&digits).unwrap_or_default());
 }
 
 /// Decodes lower-case hexadecimal digits.
@@ -290,9 +281,9 @@ pub(crate) fn new_request_id() -> String {
     static PROCESS: LazyLock<u64> = LazyLock::new(rand::random);
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut text = String::with_capacity(28);
-    push_hex::<8, 16>(PROCESS.to_be_bytes(), &mut text);
+    text.push_str(HexText::<16>::new(PROCESS.to_be_bytes()).as_str());
     let [_, _, _, number @ ..] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    push_hex::<5, 10>(number, &mut text);
+    text.push_str(HexText::<10>::new(number).as_str());
     text
 }
 
@@ -774,7 +765,7 @@ mod tests {
             end(&scope);
             assert_eq!(ended(&mut spans).len(), recorded, "{ratio} {trusts}");
             let context = scope.trace_context().unwrap();
-            assert_eq!(context.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+            assert_eq!(context.id().as_str(), "4bf92f3577b34da6a3ce929d0e0e4736");
             assert_eq!(context.is_sampled, recorded == 1);
             assert_ne!(context.parent(), PARENT, "the gateway is a hop of its own");
         }
