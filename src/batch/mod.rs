@@ -27,6 +27,7 @@ use crate::bridge::provider_tools::{BatchPriority, BatchStartCall, BatchStrategy
 use crate::calls::{CallEngine, ClientContext};
 use crate::quota::QuotaOwner;
 use crate::resources::owner_of;
+use crate::shared_state::SharedState;
 use crate::sync::lock;
 use crate::tasks::Timestamp;
 use report::{BatchMeasurement, BatchMetrics, BatchSettings, CpuMeter, whole};
@@ -260,6 +261,11 @@ impl BatchService {
     /// Runs the calls that wait from now on, whichever service has accepted them.
     pub(crate) fn take_over(self: &Arc<Self>) {
         *lock(&self.all.current) = Arc::downgrade(self);
+    }
+
+    /// Returns the state that replicas share, if they do.
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedState>> {
+        self.engine.lookup.shared.as_ref()
     }
 
     /// Returns the number of batches of which other replicas do not know the end yet.

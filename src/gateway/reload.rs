@@ -486,12 +486,6 @@ impl GatewayState {
             batches.take_over();
         }
         self.lasting.succession.set_batches(dispatcher.mcp_server.batches.as_ref());
-        if before.mcp_server.batches.is_none()
-            && let (Some(_), Some(shared)) = (&dispatcher.mcp_server.batches, &self.lasting.shared)
-        {
-            // Those of other replicas.
-            shared.read_log_again();
-        }
         change.removed.iter().for_each(|agent| base.directory.upkeep().retire(agent));
         loops.start_services(&dispatcher);
         dispatcher.discovery.catalogue.notify_changed();

@@ -102,9 +102,16 @@ impl Succession {
         lock(&self.batches).upgrade()
     }
 
-    /// Sets the batches of the present configuration.
+    /// Sets the batches of the present configuration. Those that other replicas have are learned if there
+    /// were none before.
     pub(super) fn set_batches(&self, batches: Option<&Arc<BatchService>>) {
-        *lock(&self.batches) = batches.map(Arc::downgrade).unwrap_or_default();
+        let before =
+            std::mem::replace(&mut *lock(&self.batches), batches.map(Arc::downgrade).unwrap_or_default());
+        if before.upgrade().is_none()
+            && let Some(shared) = batches.and_then(|batches| batches.shared())
+        {
+            shared.read_log_again();
+        }
     }
 
     /// Applies a row of another replica. Returns the row of a task as it is here then.

@@ -18,12 +18,13 @@ use crate::fault::{AgentFailure, Blame, Fault};
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
-use crate::seal::{HexText, LogDigest};
 use crate::telemetry::access_log::{AccessLine, Sanitized};
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::log;
 use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
-use crate::telemetry::trace::{RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
+use crate::telemetry::trace::{
+    HexText, RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id,
+};
 
 /// Returns which party an agent failure is attributed to.
 pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {
@@ -90,6 +91,11 @@ impl ListenerEdge {
     }
 }
 
+/// Returns a keyed digest as logs and spans show it.
+fn shown(digest: u64) -> HexText<16> {
+    HexText::new(digest.to_be_bytes())
+}
+
 /// Facts of the transport about one request and its response.
 pub(crate) struct ExchangeFacts<'a> {
     /// Name of the listener.
@@ -121,12 +127,12 @@ pub(crate) struct AccessRecord {
     pub(crate) era: Option<Era>,
     /// Version of the client's protocol.
     pub(crate) version: Option<&'static str>,
-    /// Session of the request.
-    pub(crate) session: Option<LogDigest>,
-    /// Task of the request.
-    pub(crate) task: Option<LogDigest>,
-    /// Conversation of the request.
-    pub(crate) context: Option<LogDigest>,
+    /// Keyed digest of the session of the request, for the log: the id itself may be a secret.
+    pub(crate) session: Option<u64>,
+    /// The same of its task.
+    pub(crate) task: Option<u64>,
+    /// The same of its conversation.
+    pub(crate) context: Option<u64>,
     /// Id, client address and trace of the request.
     pub(crate) scope: Arc<RequestScope>,
     /// Time spent waiting for the agent.
@@ -269,6 +275,8 @@ impl AccessRecord {
         }
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
         let trace = self.scope.trace_context().map(TraceContext::id);
+        let [session, task, context] =
+            [self.session, self.task, self.context].map(|digest| digest.map(shown));
         AccessLine {
             request: self.scope.id(),
             trace: trace.as_ref().map(HexText::as_str),
@@ -283,9 +291,9 @@ impl AccessRecord {
             agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
             era: self.era.map(Era::word),
             version: self.version,
-            session: self.session.as_ref().map(HexText::as_str),
-            task: self.task.as_ref().map(HexText::as_str),
-            context: self.context.as_ref().map(HexText::as_str),
+            session: session.as_ref().map(HexText::as_str),
+            task: task.as_ref().map(HexText::as_str),
+            context: context.as_ref().map(HexText::as_str),
             took,
             agent_took: self.agent_took,
             bytes_in,
@@ -323,11 +331,11 @@ impl AccessRecord {
         let agent = self.agent.as_ref().map(|agent| agent.settings.name.clone());
         add("gen_ai.agent.name", agent.map(Into::into));
         for (name, digest) in [
-            ("mcp_a2a_gateway.session.digest", &self.session),
-            ("mcp_a2a_gateway.task.digest", &self.task),
-            ("mcp_a2a_gateway.context.digest", &self.context),
+            ("mcp_a2a_gateway.session.digest", self.session),
+            ("mcp_a2a_gateway.task.digest", self.task),
+            ("mcp_a2a_gateway.context.digest", self.context),
         ] {
-            add(name, digest.map(|digest| digest.as_str().to_owned().into()));
+            add(name, digest.map(|digest| shown(digest).as_str().to_owned().into()));
         }
         let name = match (method, &self.tool) {
             (Some(method), Some(tool)) => format!("{method} {tool}"),

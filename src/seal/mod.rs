@@ -90,32 +90,6 @@ impl TokenPurpose {
     }
 }
 
-/// Bytes as `M` lower-case hexadecimal digits. Requests have several, for which the general encoder of
-/// `data-encoding` takes four times as long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HexText<const M: usize>([u8; M]);
-
-/// A short digest of an id, for logs.
-pub type LogDigest = HexText<16>;
-
-impl<const M: usize> HexText<M> {
-    /// Returns the digits of bytes, of which there are half as many.
-    pub(crate) fn new<const N: usize>(bytes: [u8; N]) -> Self {
-        let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
-        let mut digits = [b'0'; M];
-        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-            *pair = [digit(byte >> 4), digit(byte & 15)];
-        }
-        Self(digits)
-    }
-
-    /// Returns the digits.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
 /// The error for a missing secret: none was configured, or one is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no secret to seal with: none is given, or one is empty")]
@@ -198,13 +172,13 @@ impl Sealer {
 
     /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
     /// without the key. Ids of different purposes and owners have different digests.
-    pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> LogDigest {
+    pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> u64 {
         let mut digest = self.digest;
         digest.write(&[purpose.byte()]);
         digest.write(owner.as_bytes());
         digest.write(&[0]);
         digest.write(id);
-        LogDigest::new(digest.finish().to_be_bytes())
+        digest.finish()
     }
 
     /// Returns the payload of a token that was sealed in either form for this purpose and caller.
@@ -391,8 +365,6 @@ mod tests {
     fn digests_depend_on_key_purpose_owner_and_id() {
         let one = sealer(&["secret"]);
         let digest = one.digest(TokenPurpose::Task, "agent", b"id");
-        assert_eq!(digest.as_str().len(), 16);
-        assert_eq!(HexText::<6>::new([0x00, 0x9a, 0xff]).as_str(), "009aff");
         assert_eq!(digest, sealer(&["secret", "older"]).digest(TokenPurpose::Task, "agent", b"id"));
         for other in [
             sealer(&["other"]).digest(TokenPurpose::Task, "agent", b"id"),

@@ -16,8 +16,7 @@ use time::OffsetDateTime;
 
 use super::log::{LogFormat, LogOutput, is_hidden};
 use super::recent::{AuditFields, record_audit};
-use super::trace::{RequestScope, TraceContext};
-use crate::seal::HexText;
+use super::trace::{HexText, RequestScope, TraceContext};
 
 /// Writes a line of level `info`: `log_line!("target", KIND NAME = VALUE, …)`. The kinds are the
 /// methods of [`LogLine`].

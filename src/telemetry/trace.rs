@@ -28,7 +28,6 @@ use opentelemetry_sdk::trace::{
 use prometheus::IntCounter;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::seal::HexText;
 use crate::sync::lock;
 
 /// The header with the trace and the span of the sender.
@@ -132,6 +131,28 @@ impl TraceContext {
         let state = self.state().and_then(|state| state.parse::<TraceState>().ok()).unwrap_or_default();
         let flags = if self.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         SpanContext::new(TraceId::from_bytes(self.trace), SpanId::from_bytes(self.span), flags, true, state)
+    }
+}
+
+/// Bytes as `M` lower-case hexadecimal digits. Requests have several, for which the general encoder of
+/// `data-encoding` takes four times as long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HexText<const M: usize>([u8; M]);
+
+impl<const M: usize> HexText<M> {
+    /// Returns the digits of bytes, of which there are half as many.
+    pub(crate) fn new<const N: usize>(bytes: [u8; N]) -> Self {
+        let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
+        let mut digits = [b'0'; M];
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        Self(digits)
+    }
+
+    /// Returns the digits.
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
@@ -650,6 +671,11 @@ mod tests {
             all.push(*span);
         }
         all
+    }
+
+    #[test]
+    fn digits_of_bytes_are_lower_case() {
+        assert_eq!(HexText::<6>::new([0x00, 0x9a, 0xff]).as_str(), "009aff");
     }
 
     #[test]
