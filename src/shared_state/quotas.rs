@@ -23,9 +23,9 @@ use super::{SharedState, owner_name};
 use crate::quota::QuotaOwner;
 use crate::sync::lock;
 
-/// Time for which units are held without a sign of life of their replica, and the interval of those signs.
-const LIFETIME: Duration = Duration::from_secs(15);
-const RENEW_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which units are held without a sign of life of their replica, and the interval of those signs: as for leases.
+const LIFETIME: Duration = Duration::from_secs(9);
+const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 /// Interval in which units that are not in use are given back.
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(1);
 /// The same near a limit. A moment, so that one request gives back the units of several calls.
