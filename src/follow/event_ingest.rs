@@ -1,13 +1,13 @@
 //! Ingestion of the agent's events: each goes into the task's entry, with or without watchers.
 //!
-//! See also `task_follower` for the choice of the tasks to follow.
+//! See also [`TaskFollower`] for the choice of the tasks to follow.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::debug;
 
-use super::task_follower::{DetachedCall, SendCompletion, TaskFollower, awaiting};
+use super::{DetachedCall, SendCompletion, TaskFollower, awaiting};
 use crate::a2a::translate::{event_json, read_event};
 use crate::a2a::{StreamResponse, fingerprint};
 use crate::agents::{AgentOperation, Bearing, DetachableCall, DriveEvent, ResolvedAgent};

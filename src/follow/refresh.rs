@@ -21,7 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use super::task_follower::{BackgroundJob, TaskFollower};
+use super::{BackgroundJob, TaskFollower};
 use crate::agents::{AgentOperation, DriveEvent, ResolvedAgent, WebhookTarget};
 use crate::fault::AgentFailure;
 use crate::sync::lock;
