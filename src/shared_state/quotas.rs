@@ -503,6 +503,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::cognitive_complexity, reason = "a branch for each step")]
     async fn simulate(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
         let (engine, limit) = (MemoryEngine::default(), random.gen_range(1..12));
