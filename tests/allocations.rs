@@ -44,7 +44,7 @@ fn allocations_stay_within_their_bounds() {
     let desk = cases::Desk::new();
     let mut counted: Vec<(&str, usize)> = Vec::new();
     for mut case in cases::all(&desk) {
-        // What is made once, such as a table, is not of the call.
+        // A value that is made once, such as a table, is not counted.
         black_box((case.once)());
         let region = Region::new(ALLOCATOR);
         for _ in 0..RUNS {

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use pingora::proxy::Session;
+use tracing::warn;
 
 use crate::agents::{CardFetchError, Directory};
 use crate::auth::{AuthProblem, Caller};
@@ -38,7 +39,6 @@ use crate::tasks::{SharedRows as _, Timestamp};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::{RequestScope, new_request_id};
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
-use tracing::warn;
 
 use dispatch::{Dispatcher, RequestGuard, ResumedRequest};
 use generation::{GenerationBase, LastingParts, shared_state};

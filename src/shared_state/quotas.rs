@@ -134,7 +134,7 @@ impl HeldUnits {
         self.refused.is_some_and(|refused| refused.elapsed() < REFUSAL_TIME)
     }
 
-    /// Returns true if units may be in use of which the engine is not told.
+    /// Returns true if units that become free are to be given back at once: the limit is near.
     fn is_tight(&self) -> bool {
         self.units > 0 && !self.is_roomy
     }
@@ -449,7 +449,7 @@ mod tests {
         two.replica.is_cut.store(true, Ordering::Release);
         let alone = [two.call().await, two.call().await, two.call().await];
         assert!(alone.iter().all(Option::is_some) && two.call().await.is_none());
-        // What it uses counts when the engine answers it again.
+        // Its calls count for all when the engine answers it again.
         two.replica.is_cut.store(false, Ordering::Release);
         drop((first, third));
         sleep(GIVE_BACK_INTERVAL * 2).await;
