@@ -274,12 +274,9 @@ impl AccessRecord {
             return;
         }
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
-        let trace = self.scope.trace_context().map(TraceContext::id);
-        let [session, task, context] =
-            [self.session, self.task, self.context].map(|digest| digest.map(shown));
         AccessLine {
             request: self.scope.id(),
-            trace: trace.as_ref().map(HexText::as_str),
+            trace: self.scope.trace_context().map(TraceContext::id),
             client: self.scope.client(),
             caller: self.caller.name(),
             listener: &listener,
@@ -291,9 +288,9 @@ impl AccessRecord {
             agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
             era: self.era.map(Era::word),
             version: self.version,
-            session: session.as_ref().map(HexText::as_str),
-            task: task.as_ref().map(HexText::as_str),
-            context: context.as_ref().map(HexText::as_str),
+            session: self.session.map(shown),
+            task: self.task.map(shown),
+            context: self.context.map(shown),
             took,
             agent_took: self.agent_took,
             bytes_in,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::log::{LogFormat, LogOutput, is_hidden};
+use super::log::{LogOutput, is_hidden};
 use super::recent::{AuditFields, record_audit};
 use super::trace::{HexText, RequestScope, TraceContext};
 
@@ -25,9 +25,14 @@ macro_rules! log_line {
         match $crate::telemetry::log::output() {
             Some(output) => {
                 if output.shows($target) {
-                    let mut line = $crate::telemetry::access_log::LogLine::new(output.form(), $target);
-                    $(line.$kind($crate::telemetry::access_log::log_line!(@name $name), $value);)*
-                    line.write($target, output);
+                    match output.form() {
+                        $crate::telemetry::log::LogFormat::Text => {
+                            $crate::telemetry::access_log::log_line!(@line false $target, output, $($kind $name = $value,)*)
+                        }
+                        $crate::telemetry::log::LogFormat::Json => {
+                            $crate::telemetry::access_log::log_line!(@line true $target, output, $($kind $name = $value,)*)
+                        }
+                    }
                 }
             }
             None => tracing::info!(
@@ -36,6 +41,11 @@ macro_rules! log_line {
             ),
         }
     };
+    (@line $is_json:literal $target:literal, $output:expr, $($kind:ident $name:ident = $value:expr,)*) => {{
+        let mut line = $crate::telemetry::access_log::LogLine::<$is_json>::new($target);
+        $(line.$kind($crate::telemetry::access_log::log_line!(@name $name), $value);)*
+        line.write($target, $output);
+    }};
     (@name $name:ident) => {
         $crate::telemetry::access_log::FieldName {
             text: concat!(" ", stringify!($name), "="),
@@ -48,6 +58,7 @@ macro_rules! log_line {
     (@event quoted $value:expr) => { $value };
     (@event word $value:expr) => { $value };
     (@event id $value:expr) => { $value.map(tracing::field::display) };
+    (@event hex $value:expr) => { $value.map(tracing::field::display) };
     (@event address $value:expr) => { $value.map(tracing::field::display) };
     (@event shown $value:expr) => { $value.map(tracing::field::display) };
     (@event number $value:expr) => { $value };
@@ -64,7 +75,7 @@ pub(crate) struct AccessLine<'a> {
     /// The id of the request.
     pub(crate) request: &'a str,
     /// The id of the trace that it belongs to.
-    pub(crate) trace: Option<&'a str>,
+    pub(crate) trace: Option<HexText<32>>,
     /// The address of the client.
     pub(crate) client: Option<IpAddr>,
     /// The stable name of the caller.
@@ -88,11 +99,11 @@ pub(crate) struct AccessLine<'a> {
     /// The version of MCP or A2A that the client speaks.
     pub(crate) version: Option<&'a str>,
     /// A keyed digest of the MCP session: its id is a secret.
-    pub(crate) session: Option<&'a str>,
+    pub(crate) session: Option<HexText<16>>,
     /// A keyed digest of the task.
-    pub(crate) task: Option<&'a str>,
+    pub(crate) task: Option<HexText<16>>,
     /// A keyed digest of the A2A context.
-    pub(crate) context: Option<&'a str>,
+    pub(crate) context: Option<HexText<16>>,
     /// The time from the request's first byte to the response's last.
     pub(crate) took: Duration,
     /// The part of it spent waiting for the agent.
@@ -113,7 +124,7 @@ impl AccessLine<'_> {
         log_line!(
             "access",
             id request = Some(self.request),
-            id trace = self.trace,
+            hex trace = self.trace,
             address client = self.client,
             plain caller = Some(self.caller),
             plain listener = Some(self.listener),
@@ -125,9 +136,9 @@ impl AccessLine<'_> {
             plain agent = self.agent,
             word era = self.era,
             word version = self.version,
-            word session = self.session,
-            word task = self.task,
-            word context = self.context,
+            hex session = self.session,
+            hex task = self.task,
+            hex context = self.context,
             millis ms = Some(self.took),
             millis agent_ms = self.agent_took,
             number bytes_in = self.bytes_in,
@@ -203,7 +214,7 @@ impl AuditDecision<'_> {
             shown arguments = self.arguments,
             plain rule = self.rule,
             id request = self.scope.map(RequestScope::id),
-            id trace = trace_of(self.scope).as_ref().map(HexText::as_str),
+            hex trace = trace_of(self.scope),
             address client = self.scope.and_then(RequestScope::client),
         );
         record_audit(&AuditFields {
@@ -246,7 +257,7 @@ impl ResourceAccess<'_> {
             plain resource = Some(self.resource),
             quoted outcome = Some(self.outcome),
             id request = self.scope.map(RequestScope::id),
-            id trace = trace_of(self.scope).as_ref().map(HexText::as_str),
+            hex trace = trace_of(self.scope),
             address client = self.scope.and_then(RequestScope::client),
         );
         record_audit(&AuditFields {
@@ -276,7 +287,7 @@ pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
         "audit",
         quoted decision = Some("not_admitted"),
         id request = scope.map(RequestScope::id),
-        id trace = trace_of(scope).as_ref().map(HexText::as_str),
+        hex trace = trace_of(scope),
         address client = scope.and_then(RequestScope::client),
         quoted why = Some(why),
     );
@@ -298,28 +309,26 @@ pub(super) struct FieldName {
     pub(super) json: &'static str,
 }
 
-/// A line that is being written.
-pub(super) struct LogLine {
+/// A line that is being written, as JSON or as text.
+pub(super) struct LogLine<const JSON: bool> {
     text: Vec<u8>,
-    form: LogFormat,
+    /// True if it has text in which a character may be hidden.
+    may_hide: bool,
 }
 
-impl LogLine {
+impl<const JSON: bool> LogLine<JSON> {
     /// Begins a line of level `info` with this target.
-    pub(super) fn new(form: LogFormat, target: &str) -> Self {
-        let mut line = Self { text: Vec::with_capacity(LINE_BYTES), form };
-        match form {
-            LogFormat::Text => {
-                line.text.extend_from_slice(&now_text());
-                line.push("  INFO ");
-                line.push(target);
-                line.push(":");
-            }
-            LogFormat::Json => {
-                line.push("{\"timestamp\":\"");
-                line.text.extend_from_slice(&now_text());
-                line.push("\",\"level\":\"INFO\"");
-            }
+    pub(super) fn new(target: &str) -> Self {
+        let mut line = Self { text: Vec::with_capacity(LINE_BYTES), may_hide: false };
+        if JSON {
+            line.push("{\"timestamp\":\"");
+            line.text.extend_from_slice(&now_text());
+            line.push("\",\"level\":\"INFO\"");
+        } else {
+            line.text.extend_from_slice(&now_text());
+            line.push("  INFO ");
+            line.push(target);
+            line.push(":");
         }
         line
     }
@@ -328,12 +337,10 @@ impl LogLine {
     pub(super) fn plain(&mut self, name: FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
         self.name(name);
-        match self.form {
-            _ if value.len() > MAX_LOGGED_CHARS || !is_simple(value) => {
-                self.shown_text(&Sanitized(value).to_string());
-            }
-            LogFormat::Text => self.push(value),
-            LogFormat::Json => self.quote(value),
+        if value.len() > MAX_LOGGED_CHARS || !is_simple(value) {
+            self.shown_text(&Sanitized(value).to_string());
+        } else {
+            self.simple(value);
         }
     }
 
@@ -341,10 +348,13 @@ impl LogLine {
     pub(super) fn quoted(&mut self, name: FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
         self.name(name);
-        match self.form {
-            _ if is_simple(value) => self.quote(value),
-            LogFormat::Text => self.push(&format!("{value:?}")),
-            LogFormat::Json => self.json(value),
+        if is_simple(value) {
+            self.quote(value.as_bytes());
+        } else if JSON {
+            self.json(value);
+        } else {
+            self.may_hide = true;
+            self.push(&format!("{value:?}"));
         }
     }
 
@@ -352,24 +362,32 @@ impl LogLine {
     pub(super) fn id(&mut self, name: FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
         self.name(name);
-        match self.form {
-            LogFormat::Text => self.push(value),
-            LogFormat::Json => self.quote(value),
-        }
+        self.simple(value);
     }
 
     /// Adds a word of the gateway, quoted in either form: no text of a peer.
     pub(super) fn word(&mut self, name: FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
         self.name(name);
-        self.quote(value);
+        self.quote(value.as_bytes());
+    }
+
+    /// Adds hexadecimal digits.
+    pub(super) fn hex<const M: usize>(&mut self, name: FieldName, value: Option<HexText<M>>) {
+        let Some(value) = value else { return };
+        self.name(name);
+        if JSON {
+            self.quote(value.as_bytes());
+        } else {
+            self.text.extend_from_slice(value.as_bytes());
+        }
     }
 
     /// Adds the address of a peer.
     pub(super) fn address(&mut self, name: FieldName, value: Option<IpAddr>) {
         let Some(IpAddr::V4(address)) = value else { return self.shown(name, value) };
         self.name(name);
-        let mark = if self.form == LogFormat::Json { "\"" } else { "" };
+        let mark = if JSON { "\"" } else { "" };
         self.push(mark);
         // The formatter of the standard library takes five times as long.
         for (number, octet) in address.octets().into_iter().enumerate() {
@@ -401,47 +419,51 @@ impl LogLine {
         let mut decimals = *b".000";
         set_digits(&mut decimals, 3, u32::try_from(micros % 1000).unwrap_or_default());
         let zeros = decimals.iter().rev().take(2).take_while(|digit| **digit == b'0').count();
-        self.text.extend(decimals.iter().take(decimals.len() - zeros));
+        self.text.extend_from_slice(decimals.get(..decimals.len() - zeros).unwrap_or_default());
     }
 
     /// Ends the line and writes it.
-    pub(super) fn write(self, target: &str, output: &LogOutput) {
-        output.write(&self.end(target));
-    }
-
-    fn end(mut self, target: &str) -> Vec<u8> {
-        if self.form == LogFormat::Json {
+    pub(super) fn write(mut self, target: &str, output: &LogOutput) {
+        if JSON {
             self.push(",\"target\":\"");
             self.push(target);
             self.push("\"}");
         }
         self.push("\n");
-        self.text
+        output.write(&self.text, self.may_hide);
     }
 
     fn name(&mut self, name: FieldName) {
-        self.push(match self.form {
-            LogFormat::Text => name.text,
-            LogFormat::Json => name.json,
-        });
+        self.push(if JSON { name.json } else { name.text });
     }
 
     fn shown_text(&mut self, text: &str) {
-        match self.form {
-            LogFormat::Text => self.push(text),
-            LogFormat::Json => self.json(text),
+        self.may_hide = true;
+        if JSON {
+            self.json(text);
+        } else {
+            self.push(text);
         }
     }
 
     fn json(&mut self, text: &str) {
+        self.may_hide = true;
         // Writing to a vector does not fail.
         serde_json::to_writer(&mut self.text, text).unwrap_or_default();
     }
 
-    fn quote(&mut self, text: &str) {
-        self.push("\"");
-        self.push(text);
-        self.push("\"");
+    fn simple(&mut self, text: &str) {
+        if JSON {
+            self.quote(text.as_bytes());
+        } else {
+            self.push(text);
+        }
+    }
+
+    fn quote(&mut self, text: &[u8]) {
+        self.text.push(b'"');
+        self.text.extend_from_slice(text);
+        self.text.push(b'"');
     }
 
     fn push(&mut self, text: &str) {
@@ -569,6 +591,7 @@ mod tests {
 
 #[cfg(test)]
 mod line_tests {
+    use super::super::log::LogFormat;
     use super::super::log::tests::written;
     use super::*;
 
@@ -580,10 +603,11 @@ mod line_tests {
             let event = written($form == LogFormat::Json, "info", || {
                 tracing::info!(target: "access", $($name = log_line!(@event $kind $value)),*);
             });
-            let mut line = LogLine::new($form, "access");
-            $(line.$kind(log_line!(@name $name), $value);)*
             let (output, kept) = LogOutput::kept($form);
-            line.write("access", &output);
+            match $form {
+                LogFormat::Text => log_line!(@line false "access", &output, $($kind $name = $value,)*),
+                LogFormat::Json => log_line!(@line true "access", &output, $($kind $name = $value,)*),
+            }
             (event, kept())
         }};
     }
@@ -600,7 +624,8 @@ mod line_tests {
                     quoted task = None::<&str>,
                     shown resource = Some(Sanitized(text)),
                     id request = Some("0123456789abcdef"),
-                    id trace = None::<&str>,
+                    hex trace = Some(HexText::<4>::new([0x0a, 0xf1])),
+                    hex span = None::<HexText<4>>,
                     word era = Some("modern"),
                     word version = None::<&str>,
                     address client = Some(IpAddr::from([192, 0, 2, 10])),
@@ -623,7 +648,7 @@ mod line_tests {
     #[test]
     fn log_line_has_form_of_numbers() {
         for (micros, shown) in [(0, "0.0"), (1, "0.001"), (120, "0.12"), (1500, "1.5"), (100_010, "100.01")] {
-            let mut line = LogLine { text: Vec::new(), form: LogFormat::Text };
+            let mut line = LogLine::<false> { text: Vec::new(), may_hide: false };
             line.millis(log_line!(@name ms), Some(Duration::from_micros(micros)));
             assert_eq!(line.text, format!(" ms={shown}").as_bytes());
         }

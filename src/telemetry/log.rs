@@ -318,8 +318,11 @@ impl LogOutput {
         self.form
     }
 
-    /// Writes a line, with hidden characters escaped.
-    pub(super) fn write(&self, line: &[u8]) {
+    /// Writes a line. Characters are escaped that it may hide.
+    pub(super) fn write(&self, line: &[u8], may_hide: bool) {
+        if !may_hide {
+            return self.buffer.shared.add(line);
+        }
         let mut visible = VisibleLine { inner: self.buffer.clone(), escape: self.form.escape_style() };
         // The buffer takes or drops a line, and does not fail.
         visible.write_all(line).unwrap_or_default();

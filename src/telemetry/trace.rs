@@ -100,14 +100,17 @@ impl TraceContext {
     }
 
     /// Returns the text of `traceparent`.
-    pub(crate) fn parent(&self) -> String {
-        let mut text = String::with_capacity(55);
-        text.push_str("00-");
-        text.push_str(self.id().as_str());
-        text.push('-');
-        text.push_str(HexText::<16>::new(self.span).as_str());
-        text.push_str(if self.is_sampled { "-01" } else { "-00" });
-        text
+    pub(crate) fn parent(&self) -> ParentText {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        let (HexText(trace), HexText(span)) = (self.id(), HexText::<16>::new(self.span));
+        let digits = trace.into_iter().chain(*b"-").chain(span);
+        text.iter_mut().skip(3).zip(digits).for_each(|(place, digit)| *place = digit);
+        if self.is_sampled
+            && let Some(last) = text.last_mut()
+        {
+            *last = b'1';
+        }
+        ParentText(text)
     }
 
     /// Returns the text of `tracestate`, if there is one.
@@ -116,9 +119,9 @@ impl TraceContext {
     }
 
     /// Sets both headers, in place of others with these names; `parent` is the text of the first.
-    fn insert(&self, parent: &str, headers: &mut HeaderMap) {
+    fn insert(&self, ParentText(parent): &ParentText, headers: &mut HeaderMap) {
         // Both consist of visible ASCII, so that neither fails.
-        if let Ok(parent) = HeaderValue::from_str(parent) {
+        if let Ok(parent) = HeaderValue::from_bytes(parent) {
             headers.insert(PARENT_NAME, parent);
         }
         match self.state().map(HeaderValue::from_str) {
@@ -131,6 +134,17 @@ impl TraceContext {
         let state = self.state().and_then(|state| state.parse::<TraceState>().ok()).unwrap_or_default();
         let flags = if self.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
         SpanContext::new(TraceId::from_bytes(self.trace), SpanId::from_bytes(self.span), flags, true, state)
+    }
+}
+
+/// The text of a `traceparent` of version 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ParentText([u8; 55]);
+
+impl ParentText {
+    /// Returns the text.
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
@@ -153,6 +167,17 @@ impl<const M: usize> HexText<M> {
     /// Returns the digits.
     pub(crate) fn as_str(&self) -> &str {
         str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// Returns the digits as bytes, which need no check.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<const M: usize> fmt::Display for HexText<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -353,7 +378,7 @@ pub(crate) struct RequestTrace {
     /// The span of the request; without an exporter the one that sent the request.
     context: TraceContext,
     /// Its text.
-    parent: String,
+    parent: ParentText,
     recorded: Option<RecordedSpan>,
 }
 
@@ -371,7 +396,7 @@ impl RequestTrace {
 
     /// Returns the text of `traceparent` for messages that the request causes.
     pub(crate) fn parent(&self) -> &str {
-        &self.parent
+        self.parent.as_str()
     }
 
     /// Returns the context for messages that the request causes.
@@ -548,9 +573,10 @@ impl Tracer {
             None => self.threshold == u64::MAX || rand::random::<u64>() < self.threshold,
         };
         if !is_sampled {
-            let trace = parent.map_or_else(random_id, |parent| parent.trace);
+            let (trace, span) = random_ids();
+            let trace = parent.map_or(trace, |parent| parent.trace);
             let state = parent.and_then(|parent| parent.state.clone());
-            return RequestTrace::passing(TraceContext { trace, span: random_id(), is_sampled, state });
+            return RequestTrace::passing(TraceContext { trace, span, is_sampled, state });
         }
         let mut builder = self.sdk.span_builder("request").with_kind(SpanKind::Server);
         builder.start_time = begun;
@@ -589,13 +615,17 @@ impl Drop for Tracer {
     }
 }
 
-/// Returns a random id that is not zero.
-fn random_id<const N: usize>() -> [u8; N] {
-    let mut id = [0; N];
-    while id == [0; N] {
-        rand::RngCore::fill_bytes(&mut rand::thread_rng(), &mut id);
+/// Returns random ids of a trace and a span: neither is zero.
+fn random_ids() -> ([u8; 16], [u8; 8]) {
+    loop {
+        let ids: [u64; 3] = rand::random();
+        let [first, second, span] = ids.map(u64::to_ne_bytes);
+        if ids.iter().all(|id| *id != 0) {
+            let mut trace = [0; 16];
+            trace.iter_mut().zip(first.into_iter().chain(second)).for_each(|(place, byte)| *place = byte);
+            return (trace, span);
+        }
     }
-    id
 }
 
 /// An entry of the queue to the exporter.
@@ -699,7 +729,7 @@ mod tests {
             TraceContext::parse(&format!("{}-{}", PARENT.replacen("00", "cc", 1), "x".repeat(300)), None)
                 .is_none()
         );
-        assert_eq!(TraceContext::parse(PARENT, None).unwrap().parent(), PARENT);
+        assert_eq!(TraceContext::parse(PARENT, None).unwrap().parent().as_str(), PARENT);
     }
 
     #[test]
@@ -793,7 +823,7 @@ mod tests {
             let context = scope.trace_context().unwrap();
             assert_eq!(context.id().as_str(), "4bf92f3577b34da6a3ce929d0e0e4736");
             assert_eq!(context.is_sampled, recorded == 1);
-            assert_ne!(context.parent(), PARENT, "the gateway is a hop of its own");
+            assert_ne!(context.parent().as_str(), PARENT, "the gateway is a hop of its own");
         }
     }
 
