@@ -7,7 +7,7 @@
 //! it would reject every call, or answer in a way that the gateway does not expect. See
 //! `a2a::Dialect::headers` for the way an extension is named to an agent.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -19,7 +19,7 @@ use super::card_fetch::CardFetchError;
 use super::card_fetch::CardKeys;
 use super::endpoints::{AffinityId, Endpoints, SharedEndpoints};
 use super::grpc;
-use super::resolved::{AgentAddress, CardPolicy, of_source, trusted};
+use super::resolved::{AgentAddress, AgentFacts, CardPolicy, of_source, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, InterfacePin};
 use crate::auth::{AgentTokens, Credentials};
@@ -232,8 +232,8 @@ impl Agent {
         let can_be_tried = |other: &AgentInterface| other.binding == Binding::JsonRpc || other.is_declared();
         let other = card.interface(other).ok().filter(|other| pin.dialect.is_none() && can_be_tried(other));
         let other = other.and_then(|interface| self.call_by(&card, interface, from, 0).ok());
-        let other = other.map(|other| Arc::new(ResolvedAgent { standbys: standbys.clone(), ..other }));
-        Ok(ResolvedAgent { other, standbys, ..known })
+        let other = other.map(|other| Arc::new(AgentFacts { standbys: standbys.clone(), ..other }.into()));
+        Ok(AgentFacts { other, standbys, ..known }.into())
     }
 
     /// Resolves the agent by the first of the other interfaces of its card that may be called.
@@ -243,7 +243,7 @@ impl Agent {
         first: &AgentInterface,
         from: Option<&Uri>,
         pin: InterfacePin,
-    ) -> Option<ResolvedAgent> {
+    ) -> Option<AgentFacts> {
         let others = card.other_interfaces(first, pin).into_iter().take(MOST_STANDBYS);
         let found = others.into_iter().find_map(|other| self.call_by(card, other, from, 0).ok())?;
         let (agent, binding) = (self.settings.name.as_str(), found.interface.binding.name());
@@ -256,7 +256,7 @@ impl Agent {
     /// operator configured endpoints, those count.
     fn standbys(
         &self,
-        known: &ResolvedAgent,
+        known: &AgentFacts,
         from: Option<&Uri>,
         pin: InterfacePin,
     ) -> Arc<[Arc<ResolvedAgent>]> {
@@ -270,7 +270,7 @@ impl Agent {
             let made = made.inspect_err(
                 |problem| info!(agent, error = %problem, "skipped another interface of the agent card"),
             );
-            made.ok().map(|made| Arc::new(ResolvedAgent { is_standby: true, ..made }))
+            made.ok().map(|made| Arc::new(AgentFacts { is_standby: true, ..made }.into()))
         };
         others.into_iter().take(MOST_STANDBYS).enumerate().filter_map(standby).collect()
     }
@@ -315,23 +315,22 @@ impl Agent {
         interface: AgentInterface,
         from: Option<&Uri>,
         number: usize,
-    ) -> Result<ResolvedAgent, CardFetchError> {
+    ) -> Result<AgentFacts, CardFetchError> {
         let places = self.places(&interface.url, from)?;
-        let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, interface.binding, from)?));
-        let headers = Arc::new(self.headers(&interface));
+        let ways = ArcSwap::from_pointee(self.routes(&places, interface.binding, from)?);
+        let headers = self.headers(&interface);
         let binding = interface.binding;
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
         let card = card.clone();
         let metrics = self.metrics.clone();
-        Ok(ResolvedAgent {
+        Ok(AgentFacts {
             card,
             interface: Arc::new(interface),
             ways,
             headers,
             credentials: self.credentials.clone(),
             forwards: self.forwards.clone(),
-            along: None,
             streaming,
             output_modes,
             metrics,
@@ -340,7 +339,7 @@ impl Agent {
             standbys: Arc::default(),
             is_standby: false,
             latest: Arc::downgrade(&self.latest),
-            is_wrong: Arc::default(),
+            is_wrong: AtomicBool::default(),
             #[cfg(test)]
             script: None,
         })

@@ -162,11 +162,12 @@ impl ResolvedAgent {
     /// Returns the agent for one request that names these extensions of A2A.
     #[must_use]
     pub fn naming(self: Arc<Self>, extensions: &[String]) -> Arc<Self> {
-        let mut headers = HeaderMap::clone(&self.headers);
+        let mut headers = self.headers.clone();
         for (name, value) in self.interface.dialect.headers(extensions) {
             headers.insert(name, value);
         }
-        Arc::new(Self { headers: Arc::new(headers), ..Self::clone(&self) })
+        let named = Some(Arc::new(headers));
+        Arc::new(Self { facts: self.facts.clone(), along: self.along.clone(), named })
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! See also `directory` for its updates and `rpc` for responses.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -33,21 +34,27 @@ use crate::transport::{
     TransportError, Upstream,
 };
 
-/// The resolved state of an agent. Clones share later changes.
-#[derive(Clone)]
+/// An agent for the requests of one client: the resolved state, and the context that is forwarded.
 pub struct ResolvedAgent {
+    pub(super) facts: Arc<AgentFacts>,
+    /// The forwarded context of this call.
+    pub(super) along: Option<Arc<ForwardedContext>>,
+    /// The headers of the protocol of a request that names extensions, in place of those of the agent.
+    pub(super) named: Option<Arc<HeaderMap>>,
+}
+
+/// The resolved state of an agent, which all its requests share.
+pub struct AgentFacts {
     /// Its card.
     pub card: Arc<AgentCard>,
     /// Its interface.
     pub interface: Arc<AgentInterface>,
-    pub(super) ways: Arc<ArcSwap<RouteTable>>,
+    pub(super) ways: ArcSwap<RouteTable>,
     /// The headers of the protocol.
-    pub(super) headers: Arc<HeaderMap>,
+    pub(super) headers: HeaderMap,
     pub(super) credentials: Arc<Credentials>,
     /// The names of the forwarded headers.
     pub(super) forwards: Arc<[HeaderName]>,
-    /// The forwarded context of this call.
-    pub(super) along: Option<Arc<ForwardedContext>>,
     pub(super) streaming: bool,
     /// The media types that the operator asks for; `None`: those of the skill or the card.
     pub(super) output_modes: Option<Vec<String>>,
@@ -57,7 +64,7 @@ pub struct ResolvedAgent {
     /// pinned the version.
     pub(super) other: Option<Arc<ResolvedAgent>>,
     /// True if the agent rejected the version of its card.
-    pub(super) is_wrong: Arc<AtomicBool>,
+    pub(super) is_wrong: AtomicBool,
     /// The agent through the other interfaces of its card, in their order.
     pub(super) standbys: Arc<[Arc<ResolvedAgent>]>,
     /// True if this is one of those.
@@ -147,7 +154,21 @@ impl RouteTable {
     }
 }
 
-impl ResolvedAgent {
+impl Deref for ResolvedAgent {
+    type Target = AgentFacts;
+
+    fn deref(&self) -> &AgentFacts {
+        &self.facts
+    }
+}
+
+impl From<AgentFacts> for ResolvedAgent {
+    fn from(facts: AgentFacts) -> Self {
+        Self { facts: Arc::new(facts), along: None, named: None }
+    }
+}
+
+impl AgentFacts {
     /// Returns true if a live task can be subscribed to again.
     pub fn can_subscribe(&self) -> bool {
         match self.interface.dialect {
@@ -170,7 +191,9 @@ impl ResolvedAgent {
         });
         own.unwrap_or(&self.card.default_output_modes)
     }
+}
 
+impl ResolvedAgent {
     /// Returns the agent for one request of a client, with the forwarded context. If nothing is
     /// forwarded, it is the same value.
     #[must_use]
@@ -184,7 +207,7 @@ impl ResolvedAgent {
     }
 
     fn with(&self, along: &Arc<ForwardedContext>) -> Self {
-        Self { along: Some(along.clone()), ..self.clone() }
+        Self { facts: self.facts.clone(), along: Some(along.clone()), named: self.named.clone() }
     }
 
     /// Sends a request and waits for the head of the response. If an agent rejects a token that the
@@ -393,7 +416,7 @@ impl ResolvedAgent {
         let shown = self.credentials.request_credentials();
         let path = ask.path(&way.path)?;
         let keyed = shown.keyed(&path).map_err(AgentFailure::Internal)?;
-        let mut headers = HeaderMap::clone(&self.headers);
+        let mut headers = HeaderMap::clone(self.named.as_deref().unwrap_or(&self.headers));
         if self.interface.binding == Binding::Grpc {
             if keyed != path {
                 return Err(AgentFailure::Internal("its API key is for a query, which gRPC does not have"));

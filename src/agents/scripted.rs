@@ -133,13 +133,21 @@ impl ScriptedAgent {
     }
 }
 
+impl ResolvedAgent {
+    /// Returns this agent, which no request has yet, with a script that stands in for it.
+    fn with_script(mut self, script: Arc<ScriptedAgent>) -> Self {
+        Arc::get_mut(&mut self.facts).unwrap().script = Some(script);
+        self
+    }
+}
+
 impl Directory {
     /// Lets a script stand in for an agent with this card. A later call changes the card.
     pub(crate) fn script(&self, name: &str, card: &Value, script: &Arc<ScriptedAgent>) {
         let agent = self.find(name).unwrap();
         let card = AgentCard::parse(card.to_string().as_bytes()).unwrap();
         let known = agent.apply_card(card, None, InterfacePin::default()).unwrap();
-        agent.learn(ResolvedAgent { script: Some(script.clone()), ..known });
+        agent.learn(known.with_script(script.clone()));
         agent.looked();
         self.upkeep().notify_changed();
     }
