@@ -226,7 +226,7 @@ impl<'t> BatchWatch<'t> {
             let failed = batch.count(CallStatus::Failed);
             let number = |count: usize| whole(count as u64);
             return Some(CallEvent::News(Some(ProgressUpdate {
-                text: Some(format!("{ended} of {all} calls have ended, {failed} of them failed")),
+                text: Some(format!("{ended} of {all} calls have ended, {failed} of them failed").into()),
                 progress: Some(number(ended)),
                 total: Some(number(all)),
             })));

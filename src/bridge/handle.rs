@@ -17,7 +17,7 @@ use super::task_status::state_of;
 use crate::a2a::{Part, PartBody, TaskState, clean};
 use crate::mcp::Version;
 use crate::mcp::tools::{CallToolResult, ContentBlock, ResourceLinks};
-use crate::seal::{ContextRef, LocalRef, Sealer, TaskHandle, TaskRef};
+use crate::seal::{ContextHandle, LocalRef, Sealer, TaskHandle, TaskRef};
 
 /// Maximum number of artifacts that a result names; the resource of the task names all.
 const MOST_ARTIFACTS: usize = 100;
@@ -76,9 +76,8 @@ impl ResultContext<'_> {
 
     /// Returns the caller's handle of the conversation, if there is one that fits.
     pub fn context(&self, work: &AgentOutput) -> Option<String> {
-        let context = work.context_id.clone()?;
-        let known = ContextRef { agent: self.agent.to_owned(), context };
-        known.fits().then(|| known.seal(self.sealer, self.caller).into_string())
+        let context = work.context_id.as_deref()?;
+        ContextHandle::fitting(self.sealer, self.caller, self.agent, context).map(ContextHandle::into_string)
     }
 }
 

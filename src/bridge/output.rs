@@ -6,6 +6,7 @@
 //! artifacts are evicted. Out of scope: selecting the events of a task (the reader of the agent's
 //! stream does that), presentation to a client (see `task_status`, `tool_result`, `extension`).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ const MAX_PHASE_BYTES: usize = 64;
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct ProgressUpdate {
     /// The change in words.
-    pub text: Option<String>,
+    pub text: Option<Cow<'static, str>>,
     /// The progress that the agent reports.
     pub progress: Option<f64>,
     /// The total that the agent reports.
@@ -310,7 +311,7 @@ impl AgentOutput {
         if again && reported.progress.is_none() {
             return None;
         }
-        let text = text.or_else(|| Some(status.state.as_str().to_owned()));
+        let text = text.map(Cow::Owned).or_else(|| Some(status.state.as_str().into()));
         Some(ProgressUpdate { text, progress: reported.progress, total: reported.total })
     }
 
@@ -395,7 +396,7 @@ fn made(change: TextChange, name: Option<String>) -> Option<ProgressUpdate> {
         }
         TextChange::Nothing => return None,
     };
-    Some(ProgressUpdate { text: Some(text), ..ProgressUpdate::default() })
+    Some(ProgressUpdate { text: Some(text.into()), ..ProgressUpdate::default() })
 }
 
 /// Maximum length of a question for a client, in bytes.

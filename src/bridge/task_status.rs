@@ -252,7 +252,7 @@ mod progress_tests {
     use super::*;
 
     fn note(text: &str, progress: Option<f64>, total: Option<f64>) -> ProgressUpdate {
-        ProgressUpdate { text: Some(text.into()), progress, total }
+        ProgressUpdate { text: Some(text.to_owned().into()), progress, total }
     }
 
     fn told(teller: &mut ProgressNotifier, given: &ProgressUpdate) -> Vec<String> {

@@ -143,7 +143,7 @@ fn finished(work: &AgentOutput, audience: &ResultContext<'_>) -> CallToolResult 
     let structured_content =
         if is_error { None } else { structured(work, &pieces, audience.version, context.as_deref()) };
     if let Some(context) = context {
-        content.push(ContentBlock::for_the_model(format!("{CONTINUATION_HINT}\"{context}\".")));
+        content.push(ContentBlock::for_the_model([CONTINUATION_HINT, "\"", &context, "\"."].concat()));
     }
     let extensions = extension::told(work, audience.extensions);
     CallToolResult { content, structured_content, is_error, extensions }

@@ -354,13 +354,21 @@ struct RequestEnvelope<'a, P> {
     params: &'a P,
 }
 
+/// Size that most messages fit into, in bytes, without a long result.
+const MESSAGE_BYTES: usize = 512;
+
 /// Response of last resort, for a response that cannot be encoded; no cause for that is known.
 const LAST_RESORT: &[u8] =
     br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"the answer could not be written"}}"#;
 
 /// Encodes a response with `result`, as compact JSON without line breaks.
 pub fn write_result<R: Serialize>(id: &Id, result: &R) -> Vec<u8> {
-    write(&SuccessEnvelope { jsonrpc: "2.0", id, result })
+    write_long_result(id, result, 0)
+}
+
+/// As [`write_result`], for a result of about so many bytes.
+pub(crate) fn write_long_result<R: Serialize>(id: &Id, result: &R, bytes: usize) -> Vec<u8> {
+    write_long(&SuccessEnvelope { jsonrpc: "2.0", id, result }, bytes)
 }
 
 /// Encodes a response with an error; `id` is `None` only if that of the request could not be read.
@@ -379,7 +387,11 @@ pub(crate) fn write_request<P: Serialize>(id: &str, method: &str, params: &P) ->
 }
 
 fn write<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
+    write_long(value, 0)
+}
+
+fn write_long<T: Serialize>(value: &T, bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.saturating_add(MESSAGE_BYTES));
     match serde_json::to_writer(&mut out, value) {
         Ok(()) => out,
         Err(_) => LAST_RESORT.to_vec(),

@@ -24,7 +24,9 @@ pub use message::{
     Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, recover_id,
     write_error, write_result,
 };
-pub(crate) use message::{parse_raw, recover_id_of_cut, write_notification, write_request};
+pub(crate) use message::{
+    parse_raw, recover_id_of_cut, write_long_result, write_notification, write_request,
+};
 
 /// A JSON-RPC request id: a string or a number, unchanged byte for byte, so that the responses to
 /// `1`, `"1"`, `1.0` and `9007199254740993` have the same ids.

@@ -20,7 +20,7 @@ use super::tasks::{
 };
 use super::tools::{CallToolResult, ListToolsResult, ResultMeta};
 use super::version::Era;
-use crate::jsonrpc::{Id, write_result};
+use crate::jsonrpc::{Id, write_long_result, write_result};
 
 /// A result that a modern client may cache; one of the six that must state it (`docs/spec/mcp.md`
 /// §1.0).
@@ -38,10 +38,19 @@ pub trait UncacheableResult: Serialize {
     fn extensions(&self) -> Option<&RawValue> {
         None
     }
+
+    /// Returns about how many bytes of the result are content, so that it is written without growth.
+    fn content_bytes(&self) -> usize {
+        0
+    }
 }
 impl UncacheableResult for CallToolResult {
     fn extensions(&self) -> Option<&RawValue> {
         self.extensions.as_deref()
+    }
+
+    fn content_bytes(&self) -> usize {
+        self.bytes()
     }
 }
 impl UncacheableResult for CompleteResult<'_> {}
@@ -78,14 +87,14 @@ impl ResultWriter<'_> {
 
     /// Writes a response with the result of a call.
     pub fn uncacheable<R: UncacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
-        let beside = ResultMeta::of(result.extensions());
+        let (beside, bytes) = (ResultMeta::of(result.extensions()), result.content_bytes());
         match self.era {
-            Era::Legacy if beside.is_empty() => write_result(id, result),
-            Era::Legacy => write_result(id, &LegacyResult { result, meta: beside }),
+            Era::Legacy if beside.is_empty() => write_long_result(id, result, bytes),
+            Era::Legacy => write_long_result(id, &LegacyResult { result, meta: beside }, bytes),
             Era::Modern => {
                 let mut complete = self.complete();
                 complete.meta.beside = beside;
-                write_result(id, &UncachedResult { result, complete })
+                write_long_result(id, &UncachedResult { result, complete }, bytes)
             }
         }
     }

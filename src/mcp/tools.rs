@@ -163,6 +163,13 @@ impl CallToolResult {
         Self { is_error, ..self }
     }
 
+    /// Returns the bytes of all texts and data.
+    pub(super) fn bytes(&self) -> usize {
+        let data = [&self.structured_content, &self.extensions].into_iter().flatten();
+        let data = data.map(|data| data.get().len());
+        self.content.iter().map(ContentBlock::bytes).chain(data).fold(0, usize::saturating_add)
+    }
+
     pub(super) fn beside(&self) -> ResultMeta<'_> {
         ResultMeta::of(self.extensions.as_deref())
     }
@@ -229,6 +236,18 @@ impl ContentBlock {
     /// Returns plain text for all readers.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), annotations: None }
+    }
+
+    /// Returns the bytes of its text or data.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text { text, .. } => text.len(),
+            Self::Image { data, .. } | Self::Audio { data, .. } => data.len(),
+            Self::Resource { resource } => match &resource.content {
+                ResourceContents::Text(data) | ResourceContents::Blob(data) => data.len(),
+            },
+            Self::ResourceLink { uri, .. } => uri.len(),
+        }
     }
 
     /// Returns text that only the model needs.

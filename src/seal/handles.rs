@@ -131,6 +131,18 @@ impl TaskRef {
     }
 }
 
+impl ContextHandle {
+    fn new(sealer: &Sealer, caller: &str, agent: &str, context: &str) -> Self {
+        Self(sealer.seal(TokenPurpose::Context, caller, &named(agent, context)))
+    }
+
+    /// Returns the handle of this conversation with an agent for a caller; `None` if it would be longer than
+    /// `MAX_HANDLE`.
+    pub(crate) fn fitting(sealer: &Sealer, caller: &str, agent: &str, context: &str) -> Option<Self> {
+        fits(agent, context, 0).then(|| Self::new(sealer, caller, agent, context))
+    }
+}
+
 /// A conversation with an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContextRef {
@@ -149,7 +161,7 @@ impl ContextRef {
 
     /// Returns the handle for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> ContextHandle {
-        ContextHandle(sealer.seal(TokenPurpose::Context, caller, &named(&self.agent, &self.context)))
+        ContextHandle::new(sealer, caller, &self.agent, &self.context)
     }
 
     /// Opens a handle of this caller; `None` if it is not one.

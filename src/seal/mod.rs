@@ -26,7 +26,7 @@ use aes_siv::siv::Aes256Siv;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256, Sha512};
-use siphasher::sip::SipHasher24;
+use siphasher::sip::SipHasher13;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, TaskHandle, TaskRef};
 pub use tickets::{
@@ -39,6 +39,8 @@ pub(crate) use tickets::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
 pub const MAX_TOKEN: usize = 16 * 1024;
 
 const KEY_ID: usize = 3;
+/// Bytes before the sealed text: the id of the key, and the tag.
+const HEAD: usize = KEY_ID + 16;
 const DETERMINISTIC: u8 = 0;
 const ONCE: u8 = 1;
 /// Both are part of the wire format: a change makes every handle in use unreadable.
@@ -102,7 +104,7 @@ pub struct Sealer {
     older: Vec<SealKey>,
     /// The start of every digest. SipHash is a keyed function for short inputs, and cheaper than
     /// SHA-256: each call has up to three digests.
-    digest: SipHasher24,
+    digest: SipHasher13,
 }
 
 #[derive(Clone)]
@@ -126,16 +128,13 @@ impl Sealer {
         let first = keys.next().ok_or(NoKey)??;
         let key: [u8; 32] =
             Sha256::new().chain_update(DIGEST_DOMAIN).chain_update(first.key).finalize().into();
-        let digest = SipHasher24::new_with_key(key.first_chunk().ok_or(NoKey)?);
+        let digest = SipHasher13::new_with_key(key.first_chunk().ok_or(NoKey)?);
         Ok(Self { first, older: keys.collect::<Result<_, _>>()?, digest })
     }
 
     /// Seals `payload`: the same input gives the same token, at any time and on every replica.
     pub fn seal(&self, purpose: TokenPurpose, caller: &str, payload: &[u8]) -> String {
-        let mut plain = Vec::with_capacity(payload.len().saturating_add(1));
-        plain.push(DETERMINISTIC);
-        plain.extend_from_slice(payload);
-        self.first.seal(purpose, caller, plain)
+        self.first.seal(purpose, caller, &[&[DETERMINISTIC], payload])
     }
 
     /// Seals `payload` so that no two tokens are equal, provided that no two `nonce`s are.
@@ -146,17 +145,13 @@ impl Sealer {
         payload: &[u8],
         nonce: [u8; 16],
     ) -> String {
-        let mut plain = Vec::with_capacity(payload.len().saturating_add(17));
-        plain.push(ONCE);
-        plain.extend_from_slice(&nonce);
-        plain.extend_from_slice(payload);
-        self.first.seal(purpose, caller, plain)
+        self.first.seal(purpose, caller, &[&[ONCE], &nonce, payload])
     }
 
     /// Seals a value that replicas share, of any size, for the key under which it is stored. The same
     /// value gives the same bytes.
     pub(crate) fn seal_bytes(&self, key: &str, value: &[u8]) -> Vec<u8> {
-        self.first.seal_raw(TokenPurpose::SharedValue, key, value.to_vec())
+        self.first.seal_raw(TokenPurpose::SharedValue, key, &[value])
     }
 
     /// Returns the value of [`Sealer::seal_bytes`]; `None` for one that is altered, of another key or
@@ -218,34 +213,40 @@ impl SealKey {
         Ok(Self { id, key, cipher })
     }
 
-    fn seal(&self, purpose: TokenPurpose, caller: &str, text: Vec<u8>) -> String {
-        URL_SAFE_NO_PAD.encode(self.seal_raw(purpose, caller, text))
+    fn seal(&self, purpose: TokenPurpose, caller: &str, pieces: &[&[u8]]) -> String {
+        URL_SAFE_NO_PAD.encode(self.seal_raw(purpose, caller, pieces))
     }
 
-    fn seal_raw(&self, purpose: TokenPurpose, caller: &str, mut text: Vec<u8>) -> Vec<u8> {
+    /// Seals the pieces as one text, in the buffer of the result.
+    fn seal_raw(&self, purpose: TokenPurpose, caller: &str, pieces: &[&[u8]]) -> Vec<u8> {
         let headers = [&[purpose.byte()], caller.as_bytes()];
-        let sealed = self.with_cipher(|cipher| cipher.encrypt_in_place_detached(headers, &mut text));
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let mut raw = Vec::with_capacity(length.saturating_add(HEAD));
+        raw.extend_from_slice(&[0; HEAD]);
+        pieces.iter().for_each(|piece| raw.extend_from_slice(piece));
+        let Some((head, text)) = raw.split_first_chunk_mut::<HEAD>() else { return Vec::new() };
+        let sealed = self.with_cipher(|cipher| cipher.encrypt_in_place_detached(headers, text));
         let Ok(tag) = sealed else {
             // Only for more than 126 headers. The text is still unencrypted here, so none of it may
             // leave.
             return Vec::new();
         };
-        let mut raw = Vec::with_capacity(text.len().saturating_add(KEY_ID + 16));
-        raw.extend_from_slice(&self.id);
-        raw.extend_from_slice(&tag);
-        raw.extend_from_slice(&text);
+        head.iter_mut().zip(self.id.into_iter().chain(tag)).for_each(|(place, byte)| *place = byte);
         raw
     }
 
     fn open(&self, purpose: TokenPurpose, caller: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let headers = [&[purpose.byte()], caller.as_bytes()];
-        let plain = self.with_cipher(|cipher| cipher.decrypt(headers, sealed)).ok()?;
-        let (form, rest) = plain.split_first()?;
-        match *form {
-            DETERMINISTIC => Some(rest.to_vec()),
-            ONCE => rest.split_first_chunk::<16>().map(|(_, payload)| payload.to_vec()),
-            _ => None,
-        }
+        let mut plain = self.with_cipher(|cipher| cipher.decrypt(headers, sealed)).ok()?;
+        let before = match *plain.first()? {
+            DETERMINISTIC => 1,
+            ONCE => 17,
+            _ => return None,
+        };
+        (plain.len() >= before).then(|| {
+            plain.drain(..before);
+            plain
+        })
     }
 
     /// Passes the cipher to `apply`; a new one while another thread uses it. No thread waits, and

@@ -222,7 +222,7 @@ impl EntryState {
     pub(super) fn bytes(&self) -> usize {
         let owners: usize = self.owners().map(str::len).sum();
         let ids = [&self.work.task_id, &self.work.context_id].into_iter().flatten().map(String::len);
-        let note = self.last.as_ref().and_then(|note| note.text.as_ref()).map_or(0, String::len);
+        let note = self.last.as_ref().and_then(|note| note.text.as_ref()).map_or(0, |text| text.len());
         OVERHEAD
             + owners
             + ids.sum::<usize>()

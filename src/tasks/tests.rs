@@ -456,7 +456,7 @@ fn reported(entry: &TaskEntry, numbers: std::ops::RangeInclusive<u32>) -> Vec<St
         let before = entry.visible_state(|inside| inside.updates);
         entry.apply(said(&number.to_string()), now()).unwrap();
         let (updates, last) = entry.visible_state(|inside| (inside.updates, inside.last.clone()));
-        texts.extend(last.filter(|_| updates > before).and_then(|last| last.text));
+        texts.extend(last.filter(|_| updates > before).and_then(|last| last.text).map(String::from));
     }
     texts
 }
