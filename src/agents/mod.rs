@@ -31,7 +31,7 @@ pub(crate) use endpoints::{AffinityId, EndpointSharing};
 pub(crate) use forward::AgentFile;
 pub use forward::{ForwardRequest, ForwardedResponse, forward};
 pub use locate::get_task as look;
-pub use resolved::{AgentFacts, ResolvedAgent};
+pub use resolved::ResolvedAgent;
 pub use rpc::{AgentOperation, CallLimits, FollowUpMessage, ForwardedContext, KnownQuestions, WebhookTarget};
 #[cfg(test)]
 pub(crate) use scripted::{ScriptedAgent, ScriptedExchange};
