@@ -162,7 +162,7 @@ impl ResolvedAgent {
     /// Returns the agent for one request that names these extensions of A2A.
     #[must_use]
     pub fn naming(self: Arc<Self>, extensions: &[String]) -> Arc<Self> {
-        let mut headers = self.headers.clone();
+        let mut headers = HeaderMap::clone(self.named.as_deref().unwrap_or(&self.headers));
         for (name, value) in self.interface.dialect.headers(extensions) {
             headers.insert(name, value);
         }

@@ -34,7 +34,7 @@ use crate::transport::{
     TransportError, Upstream,
 };
 
-/// An agent for the requests of one client: the resolved state, and the context that is forwarded.
+/// The resolved state of an agent, with the forwarded context of a request if there is one.
 pub struct ResolvedAgent {
     pub(super) facts: Arc<AgentFacts>,
     /// The forwarded context of this call.

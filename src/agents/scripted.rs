@@ -134,7 +134,7 @@ impl ScriptedAgent {
 }
 
 impl ResolvedAgent {
-    /// Returns this agent, which no request has yet, with a script that stands in for it.
+    /// Returns this agent, which is not shared yet, with a script that stands in for it.
     fn with_script(mut self, script: Arc<ScriptedAgent>) -> Self {
         Arc::get_mut(&mut self.facts).unwrap().script = Some(script);
         self

@@ -354,7 +354,7 @@ struct RequestEnvelope<'a, P> {
     params: &'a P,
 }
 
-/// Size that most messages fit into, in bytes, without a long result.
+/// Initial capacity of a message besides its content, in bytes.
 const MESSAGE_BYTES: usize = 512;
 
 /// Response of last resort, for a response that cannot be encoded; no cause for that is known.
@@ -366,7 +366,7 @@ pub fn write_result<R: Serialize>(id: &Id, result: &R) -> Vec<u8> {
     write_long_result(id, result, 0)
 }
 
-/// As [`write_result`], for a result of about so many bytes.
+/// As [`write_result`], for a result of about `bytes` bytes.
 pub(crate) fn write_long_result<R: Serialize>(id: &Id, result: &R, bytes: usize) -> Vec<u8> {
     write_long(&SuccessEnvelope { jsonrpc: "2.0", id, result }, bytes)
 }

@@ -39,7 +39,7 @@ pub trait UncacheableResult: Serialize {
         None
     }
 
-    /// Returns about how many bytes of the result are content, so that it is written without growth.
+    /// Returns about how many bytes of the result are content, so that the buffer need not grow.
     fn content_bytes(&self) -> usize {
         0
     }

@@ -40,7 +40,7 @@ pub const MAX_TOKEN: usize = 16 * 1024;
 
 const KEY_ID: usize = 3;
 /// Bytes before the sealed text: the id of the key, and the tag.
-const HEAD: usize = KEY_ID + 16;
+const TOKEN_HEAD_BYTES: usize = KEY_ID + 16;
 const DETERMINISTIC: u8 = 0;
 const ONCE: u8 = 1;
 /// Both are part of the wire format: a change makes every handle in use unreadable.
@@ -221,10 +221,10 @@ impl SealKey {
     fn seal_raw(&self, purpose: TokenPurpose, caller: &str, pieces: &[&[u8]]) -> Vec<u8> {
         let headers = [&[purpose.byte()], caller.as_bytes()];
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let mut raw = Vec::with_capacity(length.saturating_add(HEAD));
-        raw.extend_from_slice(&[0; HEAD]);
+        let mut raw = Vec::with_capacity(length.saturating_add(TOKEN_HEAD_BYTES));
+        raw.extend_from_slice(&[0; TOKEN_HEAD_BYTES]);
         pieces.iter().for_each(|piece| raw.extend_from_slice(piece));
-        let Some((head, text)) = raw.split_first_chunk_mut::<HEAD>() else { return Vec::new() };
+        let Some((head, text)) = raw.split_first_chunk_mut::<TOKEN_HEAD_BYTES>() else { return Vec::new() };
         let sealed = self.with_cipher(|cipher| cipher.encrypt_in_place_detached(headers, text));
         let Ok(tag) = sealed else {
             // Only for more than 126 headers. The text is still unencrypted here, so none of it may
@@ -350,6 +350,10 @@ mod tests {
     fn the_wire_form_never_changes() {
         let token = sealer(&["secret"]).seal(TokenPurpose::Task, "alice", b"payload");
         assert_eq!(token, "qRX-hP2tSCWMQI7vwINWaM3mqFHEljytRykY");
+        let token = sealer(&["secret"]).seal_once(TokenPurpose::RequestState, "alice", b"payload", [7; 16]);
+        assert_eq!(token, "qRX---weRwg65Paw36znwD-c8DaYqTn0qpbh044rUJIgAyoT3HIyOfh4dQ");
+        let shared = sealer(&["secret"]).seal_bytes("key", b"value");
+        assert_eq!(URL_SAFE_NO_PAD.encode(shared), "qRX-sIHoqH5aifHbkPWXgpypZ0QfNVlW");
     }
 
     #[test]

@@ -89,15 +89,15 @@ pub(crate) struct AccessLine<'a> {
     /// HTTP status; 0 if none was sent.
     pub(crate) status: u16,
     /// The MCP or A2A method within.
-    pub(crate) rpc: Option<&'a str>,
+    pub(crate) rpc: Option<&'static str>,
     /// The tool that was called.
     pub(crate) tool: Option<&'a str>,
     /// The agent's configured name.
     pub(crate) agent: Option<&'a str>,
     /// The era of MCP that the client speaks.
-    pub(crate) era: Option<&'a str>,
+    pub(crate) era: Option<&'static str>,
     /// The version of MCP or A2A that the client speaks.
-    pub(crate) version: Option<&'a str>,
+    pub(crate) version: Option<&'static str>,
     /// A keyed digest of the MCP session: its id is a secret.
     pub(crate) session: Option<HexText<16>>,
     /// A keyed digest of the task.
@@ -113,9 +113,9 @@ pub(crate) struct AccessLine<'a> {
     /// Bytes of the response's body.
     pub(crate) bytes_out: u64,
     /// The outcome, as in the metrics.
-    pub(crate) outcome: &'a str,
+    pub(crate) outcome: &'static str,
     /// The fault, by its public name.
-    pub(crate) fault: Option<&'a str>,
+    pub(crate) fault: Option<&'static str>,
 }
 
 impl AccessLine<'_> {
@@ -312,7 +312,7 @@ pub(super) struct FieldName {
 /// A line that is being written, as JSON or as text.
 pub(super) struct LogLine<const JSON: bool> {
     text: Vec<u8>,
-    /// True if it has text in which a character may be hidden.
+    /// True if it has text that was not checked for hidden characters.
     may_hide: bool,
 }
 
@@ -361,13 +361,15 @@ impl<const JSON: bool> LogLine<JSON> {
     /// Adds an id or another text in which no character has to be escaped.
     pub(super) fn id(&mut self, name: FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
+        debug_assert!(is_simple(value), "{value:?} has to be escaped");
         self.name(name);
         self.simple(value);
     }
 
     /// Adds a word of the gateway, quoted in either form: no text of a peer.
-    pub(super) fn word(&mut self, name: FieldName, value: Option<&str>) {
+    pub(super) fn word(&mut self, name: FieldName, value: Option<&'static str>) {
         let Some(value) = value else { return };
+        debug_assert!(is_simple(value), "{value:?} has to be escaped");
         self.name(name);
         self.quote(value.as_bytes());
     }

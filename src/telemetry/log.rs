@@ -318,7 +318,7 @@ impl LogOutput {
         self.form
     }
 
-    /// Writes a line. Characters are escaped that it may hide.
+    /// Writes a line, and escapes hidden characters in it if it may have some.
     pub(super) fn write(&self, line: &[u8], may_hide: bool) {
         if !may_hide {
             return self.buffer.shared.add(line);

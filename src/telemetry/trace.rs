@@ -2,7 +2,7 @@
 //!
 //! A trace context (W3C Trace Context) comes with a request, and goes to agents. Without an
 //! exporter it is passed on as it came. With one, each request and each exchange with an agent is a
-//! span of OpenTelemetry; a request that is not sampled costs two random numbers.
+//! span of OpenTelemetry; a request that is not sampled costs four random numbers.
 //!
 //! Spans contain no secrets: no header values, no credentials, no handles, no bodies, no query. Out
 //! of scope: the protocol of the exporter (see `otlp`).
