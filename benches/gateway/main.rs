@@ -6,6 +6,8 @@
 //! `--abuse`, `--telemetry`, `--beside BINARY`, `--instructions`, `--idle N`, `--flat`, `--start` for another measurement
 //! than calls.
 //!
+//! `BENCH_GATEWAY=FILE` measures that binary of the gateway in place of the one of this build.
+//!
 //! Several processes on loopback: the load (this one), the agent, the pass-through for HTTP/1.1 and the
 //! one for gRPC, nginx and HAProxy where they are installed, and the real gateway. The ways to the agent take turns in every
 //! round; figures are medians over rounds, and ratios are made within a round, so that other work of the machine affects both

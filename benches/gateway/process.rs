@@ -14,12 +14,16 @@ use super::options::Options;
 /// A process that ends with its owner.
 pub(crate) struct Process {
     child: Child,
+    /// True for a gateway that must end by itself, as it writes its profile then.
+    writes_profile: bool,
     /// The port on which it listens on loopback.
     pub(crate) port: u16,
 }
 
 /// Under callgrind a start takes some seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Environment variable of LLVM: the file to which an instrumented binary writes its profile at exit (`deploy/build`).
+const PROFILE_FILE: &str = "LLVM_PROFILE_FILE";
 /// `utime` and `stime` are counted in these, on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -35,21 +39,26 @@ impl Process {
 
     /// Starts the gateway, with a configuration that makes it listen on `port`.
     pub(crate) fn gateway(config: &Path, port: u16) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
+        let mut command = Command::new(gateway_binary());
         command.arg("serve").arg("--config").arg(config);
-        Self::start(command, port)
+        Self::start(command, port).ending_by_itself()
     }
 
     /// Starts the gateway with a reader of its log that takes every line.
     pub(crate) fn quiet_gateway(config: &Path, port: u16) -> Self {
-        Self::other_gateway(env!("CARGO_BIN_EXE_mcp-a2a-gateway"), config, port)
+        Self::other_gateway(&gateway_binary(), config, port)
     }
 
     /// Starts another binary of the gateway, as the one of this build is started.
     pub(crate) fn other_gateway(binary: &str, config: &Path, port: u16) -> Self {
         let mut command = Command::new(binary);
         command.arg("serve").arg("--config").arg(config).stderr(Stdio::null());
-        Self::start(command, port)
+        Self::start(command, port).ending_by_itself()
+    }
+
+    fn ending_by_itself(mut self) -> Self {
+        self.writes_profile = env::var_os(PROFILE_FILE).is_some();
+        self
     }
 
     /// Starts the gateway under callgrind, which writes profiles to `profile` with a number appended.
@@ -59,7 +68,7 @@ impl Process {
             .arg("--tool=callgrind")
             .arg("--quiet")
             .arg(format!("--callgrind-out-file={}", profile.display()));
-        command.arg(env!("CARGO_BIN_EXE_mcp-a2a-gateway")).arg("serve").arg("--config").arg(config);
+        command.arg(gateway_binary()).arg("serve").arg("--config").arg(config);
         // The access log is written to it.
         command.stderr(Stdio::null());
         Self::start(command, port)
@@ -98,13 +107,14 @@ impl Process {
 
     /// Starts the gateway and does not wait until it listens.
     pub(crate) fn spawn_gateway(config: &Path, port: u16) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
+        let mut command = Command::new(gateway_binary());
         command.arg("serve").arg("--config").arg(config).stderr(Stdio::null());
         Self::spawn(&mut command, port)
     }
 
     fn spawn(command: &mut Command, port: u16) -> Self {
-        Self { child: command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap(), port }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        Self { child, writes_profile: false, port }
     }
 
     fn start(mut command: Command, port: u16) -> Self {
@@ -152,10 +162,25 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if self.writes_profile {
+            // The shell has the command where no package does.
+            let told = Command::new("sh").arg("-c").arg(format!("kill {}", self.child.id())).status();
+            assert!(told.is_ok_and(|told| told.success()), "the gateway has ended before its time");
+            let until = Instant::now() + PATIENCE;
+            while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
         // The process may be gone already: then there is nothing to end.
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+/// Returns the binary of the gateway: that of the variable `BENCH_GATEWAY`, else that of this build.
+fn gateway_binary() -> String {
+    let given = env::var("BENCH_GATEWAY").ok().filter(|given| !given.is_empty());
+    given.unwrap_or_else(|| env!("CARGO_BIN_EXE_mcp-a2a-gateway").to_owned())
 }
 
 /// Waits for a signal to end, so that the other processes are ended too and not left behind.
