@@ -19,8 +19,11 @@ use super::process::{Process, free_port};
 use super::telemetry::collect;
 use super::way::{Way, question, write_config};
 
-/// Number of calls for one figure.
-const CALLS: usize = 400;
+/// Number of calls that are counted at once.
+const CALLS: usize = 200;
+/// Number of counts for one figure, which is the least of them: work in the background, such as that for a new agent card, is no
+/// part of a call.
+const COUNTS: usize = 3;
 
 const WAYS: [Way; 7] = [
     Way::Ping,
@@ -67,9 +70,13 @@ async fn count(agent: &Process, more: &str, options: &Options, ways: &[Way], mut
         let mut load = Load::open(&asked, 1).await;
         // The profile so far is of the start and of the calls that warm up.
         write_profile(&gateway);
-        load.run_calls(CALLS).await;
-        write_profile(&gateway);
-        note(*way, newest_total(profiles.path()) / CALLS as u64);
+        let mut least = u64::MAX;
+        for _ in 0..COUNTS {
+            load.run_calls(CALLS).await;
+            write_profile(&gateway);
+            least = least.min(newest_total(profiles.path()) / CALLS as u64);
+        }
+        note(*way, least);
     }
 }
 
