@@ -21,8 +21,8 @@ use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::task_tools::TaskTool;
 use crate::config::certificate::{self, CertificateProblem, CertificateSummary};
 use crate::config::{
-    self, AgentEdit, DocumentChanges, LoadedSettings, Pem, Problem, Problems, Settings, check_spiffe_id,
-    expand_argument, is_spiffe_uri,
+    self, AgentEdit, DocumentChanges, LoadedSettings, Pem, Problem, Problems, Settings, StateLocation,
+    check_spiffe_id, expand_argument, is_spiffe_uri,
 };
 use crate::gateway::{ConfigDigests, Gateway, needs_restart};
 use crate::mcp::tasks::iso8601;
@@ -330,6 +330,10 @@ fn judged(settings: &Settings, now: SystemTime) -> CheckFindings {
             false => Ok(()),
         });
         findings.problems.extend(probed.err().map(|problem| about("tasks.data_dir", problem)));
+    }
+    if let Some(StateLocation::File(file)) = settings.state.as_ref().map(|state| &state.location) {
+        let probed = data_dir::probe_file(file).map_err(|problem| problem.to_string());
+        findings.problems.extend(probed.err().map(|problem| about("state.url", problem)));
     }
     findings
 }

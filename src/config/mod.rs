@@ -91,7 +91,7 @@ pub use outbound::{
     AllowList, Allowed, EgressProxy, Network, Outbound, ProxyChoice, ProxyResolve, ProxyServer, Webhooks,
 };
 pub use outbound::{OtlpProtocol, Tracing};
-pub use outbound::{State, StateContent, StateTopology};
+pub use outbound::{State, StateContent, StateLocation, StateTopology};
 pub use pem::Pem;
 pub(crate) use pem::{key_algorithms, key_file, signing_key};
 pub use prompts::{Prompt, PromptArgument, PromptMessage, PromptRole, StaticResource};

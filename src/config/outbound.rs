@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -436,7 +437,8 @@ section! {
     keys StateKeys("State") {
         /// The URL of the engine, `redis://` or `valkey://`, with TLS `rediss://` or `valkeys://`,
         /// then `[USER:PASSWORD@]HOST[:PORT][/DATABASE]`. For a cluster some of its nodes, for
-        /// sentinels all of them.
+        /// sentinels all of them. For one process, with nothing to install: `file:PATH`, a file that this
+        /// process owns, or `memory:`.
         url: OneOrMany<Spanned<Template>> [required "write the URL of the engine" example "redis://valkey.internal:6379"],
         /// Kind of the engine: `single`, a `cluster`, or one behind `sentinel`.
         topology: StateTopology => StateTopology = single,
@@ -493,11 +495,22 @@ choice! {
     StateContent as "StateContent" { "all" => Self::All, "ids" => Self::Ids, }
 }
 
+/// Location of the engine for shared state.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StateLocation {
+    /// Valkey or Redis: URLs, at least one.
+    Servers(Vec<Secret>),
+    /// A file that one process owns.
+    File(PathBuf),
+    /// The memory of this process.
+    Memory,
+}
+
 /// The engine for state that several replicas share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// URLs; at least one.
-    pub nodes: Vec<Secret>,
+    /// Its location.
+    pub location: StateLocation,
     /// Kind of the engine.
     pub topology: StateTopology,
     /// The name that sentinels give it.
@@ -538,33 +551,25 @@ impl Form<State> for StateKeys {
         }
         let topology = self.topology(context);
         let (url_place, OneOrMany(written)) = written?;
-        let mut nodes = Vec::new();
-        for url in written {
-            let Some((place, url)) = url.resolve::<Secret>(context) else { continue };
-            // Not quoted: it may hold a password.
-            let is_known = SCHEMES.iter().any(|scheme| url.expose().starts_with(scheme));
-            match url.expose().into_connection_info() {
-                Ok(_) if is_known => nodes.push(url),
-                Ok(_) | Err(_) => context.problem(
-                    &place,
-                    "is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS; a `@` or `/` of a password \
-                     is `%40` or `%2F`)",
-                ),
-            }
-        }
+        let (nodes, mut local) = engines(written, context);
         for place in [self.sentinel_username.place(), self.sentinel_password.place()].into_iter().flatten() {
             if topology != StateTopology::Sentinel {
                 context.problem(place, "has no use without sentinels (set topology to sentinel)");
             }
         }
-        if nodes.len() > 1 && topology == StateTopology::Single {
+        if nodes.len() + local.len() > 1 && topology == StateTopology::Single {
             context.problem(&url_place, "has several URLs (set topology to cluster or sentinel)");
         }
-        if nodes.is_empty() {
-            return None;
-        }
+        let location = match local.pop() {
+            Some(location) => {
+                self.check_local(topology, context);
+                location
+            }
+            None if nodes.is_empty() => return None,
+            None => StateLocation::Servers(nodes),
+        };
         Some(State {
-            nodes,
+            location,
             topology,
             master: self.master(context),
             username: self.username(context),
@@ -577,6 +582,60 @@ impl Form<State> for StateKeys {
             prefix,
         })
     }
+}
+
+impl StateKeys {
+    /// Reports settings of servers, where there is none.
+    fn check_local(&self, topology: StateTopology, context: &mut ResolveContext<'_>) {
+        let written = [self.username.place(), self.password.place(), self.tls.place()];
+        let of_topology = self.topology.place().filter(|_| topology != StateTopology::Single);
+        for place in written.into_iter().chain([of_topology]).flatten() {
+            context.problem(place, "has no use with an engine within this process (state.url)");
+        }
+    }
+}
+
+/// Returns the servers and the engines within this process that these URLs name.
+fn engines(
+    written: Vec<Spanned<Template>>,
+    context: &mut ResolveContext<'_>,
+) -> (Vec<Secret>, Vec<StateLocation>) {
+    let (mut nodes, mut local) = (Vec::new(), Vec::new());
+    for url in written {
+        let Some((place, url)) = url.resolve::<Secret>(context) else { continue };
+        if let Some(location) = local_engine(url.expose(), &place, context) {
+            local.push(location);
+            continue;
+        }
+        // Not quoted: it may hold a password.
+        let is_known = SCHEMES.iter().any(|scheme| url.expose().starts_with(scheme));
+        match url.expose().into_connection_info() {
+            Ok(_) if is_known => nodes.push(url),
+            Ok(_) | Err(_) => context.problem(
+                &place,
+                "is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS; a `@` or `/` of a password \
+                 is `%40` or `%2F`; or file:PATH for one process)",
+            ),
+        }
+    }
+    (nodes, local)
+}
+
+/// Returns the engine within this process that a URL names.
+fn local_engine(url: &str, place: &Location, context: &mut ResolveContext<'_>) -> Option<StateLocation> {
+    if url == "memory:" {
+        return Some(StateLocation::Memory);
+    }
+    let path = url.strip_prefix("file:")?;
+    // `file:///PATH` too: a URL with an empty host.
+    let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
+    if path.is_empty() || path.starts_with("//") || path.ends_with('/') {
+        context.problem(
+            place,
+            "names no file (write file:PATH, such as file:/var/lib/mcp-a2a-gateway/state.redb)",
+        );
+    }
+    Some(StateLocation::File(context.path(path)))
 }
 
 #[cfg(test)]

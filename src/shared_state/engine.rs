@@ -2,15 +2,31 @@
 //!
 //! Keys are [`StateKey`]s: hashes, so that a backup of the engine names no caller and no task. Values
 //! are sealed by the caller of these operations. Everything has a time to live. See also
-//! `redis_engine`, and the model in `tests`.
+//! `redis_engine` for several processes, and `local_engine` for one.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
+use tracing::{info, warn};
 
 use crate::tasks::EventPosition;
+
+/// Version of the keys and values: another release with other ones leaves these alone.
+pub(super) const SCHEMA: u32 = 1;
+/// Events of one task that are kept for watchers at other replicas. The row follows them closely.
+pub(super) const MOST_EVENTS: usize = 256;
+/// Rows of the log that are kept.
+pub(super) const MOST_LOGGED: usize = 100_000;
+/// Time for which the log outlives its last row.
+pub(super) const LOG_TTL: Duration = Duration::from_secs(31 * 24 * 3600);
+/// Members of one index.
+pub(super) const MOST_INDEXED: usize = 10_000;
+/// Pause between two heartbeats, and the time for which one says that the replica lives.
+pub(super) const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const BEAT_TTL: Duration = Duration::from_secs(9);
 
 /// Bytes of the hash in a key.
 const HASH_BYTES: usize = 16;
@@ -192,9 +208,64 @@ pub(crate) enum EngineError {
     Refused(String),
 }
 
+/// Record of whether an engine answers. It counts as absent until it does.
+#[derive(Debug, Default)]
+pub(super) struct Availability {
+    is_available: AtomicBool,
+    failures: AtomicU64,
+}
+
+impl Availability {
+    pub(super) fn is_available(&self) -> bool {
+        self.is_available.load(Ordering::Acquire)
+    }
+
+    /// Returns an error while operations fail at once.
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        if self.is_available() { Ok(()) } else { Err(EngineError::Disconnected) }
+    }
+
+    /// Returns the number of operations that failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that an operation had no answer; returns true, and logs it, if those before had.
+    pub(super) fn mark_absent(&self, error: &EngineError) -> bool {
+        self.count_failure();
+        let was_available = self.is_available.swap(false, Ordering::AcqRel);
+        if was_available {
+            warn!(%error, "engine of shared state does not answer; this replica works alone until it does");
+        }
+        was_available
+    }
+
+    /// Records an answer; returns true, and logs it, if there was none before.
+    pub(super) fn mark_present(&self) -> bool {
+        let was_absent = !self.is_available.swap(true, Ordering::AcqRel);
+        if was_absent {
+            info!("engine of shared state answers");
+        }
+        was_absent
+    }
+
+    /// Records the end of a connection.
+    pub(super) fn disconnect(&self) {
+        self.is_available.store(false, Ordering::Release);
+    }
+}
+
 /// An engine. Every operation ends within `state.timeout`.
 #[async_trait]
 pub(crate) trait StateEngine: Send + Sync + 'static {
+    /// Connects, and makes the connection anew when it is lost. Says each second that this replica
+    /// lives. Runs until it is dropped.
+    async fn keep_connected(&self);
+
     /// Returns true while operations reach the engine; else they fail at once.
     fn is_available(&self) -> bool;
 

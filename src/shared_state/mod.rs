@@ -1,4 +1,4 @@
-//! State that several replicas share through an engine (Valkey or Redis): tasks, claims, sessions,
+//! State that several replicas share through an engine (Valkey or Redis; for one process a file): tasks, claims, sessions,
 //! values of the memory bank, batches, rates, and the leases of followers.
 //!
 //! Without `state` in the configuration there is none, and nothing here runs. Each replica keeps
@@ -11,6 +11,8 @@
 
 mod engine;
 mod lease;
+mod local_engine;
+mod local_store;
 mod quotas;
 mod redis_engine;
 mod rows;
@@ -28,7 +30,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::config::{State, StateContent};
+use crate::config::{State, StateContent, StateLocation};
 use crate::quota::QuotaOwner;
 use crate::seal::Sealer;
 use crate::sync::lock;
@@ -36,6 +38,7 @@ use crate::tasks::store::StoreTable;
 use crate::tasks::{SharedTaskRow, Timestamp};
 
 use engine::{SharedRate, StateEngine, StateKey, StateKind, Wake};
+use local_engine::LocalEngine;
 use quotas::QuotaLedger;
 use redis_engine::RedisEngine;
 use rows::RowQueue;
@@ -148,7 +151,6 @@ impl BreakerReports {
 /// Shared state of this replica.
 pub(crate) struct SharedState {
     engine: Arc<dyn StateEngine>,
-    redis: Option<Arc<RedisEngine>>,
     sealer: Sealer,
     /// The random name of this replica.
     replica: [u8; REPLICA_BYTES],
@@ -181,9 +183,19 @@ impl SharedState {
     /// A text that names what is not usable.
     pub(crate) fn new(state: &State, sealer: Sealer, task_ttl: Duration) -> Result<Arc<Self>, String> {
         let replica: [u8; REPLICA_BYTES] = rand::random();
-        let (redis, wakes) = RedisEngine::new(state, replica_key(&replica), MOST_WAKES)?;
-        let mut shared = Self::with(redis.clone(), wakes, replica, sealer, task_ttl);
-        (shared.redis, shared.timeout, shared.content) = (Some(redis), state.timeout, state.content);
+        let key = replica_key(&replica);
+        let (engine, wakes): (Arc<dyn StateEngine>, _) = match &state.location {
+            StateLocation::Servers(nodes) => {
+                let (engine, wakes) = RedisEngine::new(state, nodes, key, MOST_WAKES)?;
+                (engine, wakes)
+            }
+            StateLocation::File(_) | StateLocation::Memory => {
+                let (engine, wakes) = LocalEngine::new(state, key, MOST_WAKES);
+                (engine, wakes)
+            }
+        };
+        let mut shared = Self::with(engine, wakes, replica, sealer, task_ttl);
+        (shared.timeout, shared.content) = (state.timeout, state.content);
         Ok(Arc::new(shared))
     }
 
@@ -198,7 +210,6 @@ impl SharedState {
             leases: lease::LeaseTable::default(),
             rows: RowQueue::default(),
             engine,
-            redis: None,
             sealer,
             replica,
             task_ttl,
@@ -247,15 +258,14 @@ impl SharedState {
     /// Keeps the connection, writes rows, renews leases and learns what other replicas write. Runs
     /// until it is dropped. Called once.
     pub(crate) async fn run(self: Arc<Self>) {
+        tokio::join!(self.engine.keep_connected(), self.work());
+    }
+
+    /// Does all of [`SharedState::run`] but keep the connection.
+    async fn work(&self) {
         let Some(wakes) = lock(&self.wakes).take() else { return };
-        let connected = async {
-            match &self.redis {
-                Some(redis) => redis.keep_connected().await,
-                None => std::future::pending().await,
-            }
-        };
-        let work = async { tokio::join!(self.write_rows(), self.renew_leases(), self.keep_units()) };
-        tokio::join!(connected, self.hear(wakes), work, self.share_breakers());
+        let rows = async { tokio::join!(self.write_rows(), self.renew_leases(), self.keep_units()) };
+        tokio::join!(self.hear(wakes), rows, self.share_breakers());
     }
 
     /// Handles wake-ups.

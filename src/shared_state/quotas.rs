@@ -359,7 +359,8 @@ mod tests {
     use rand::{Rng as _, SeedableRng as _};
     use tokio::time::advance;
 
-    use super::super::tests::{MemoryEngine, Replica};
+    use super::super::local_store::LocalStore;
+    use super::super::tests::{Replica, rows_in_memory};
     use super::*;
 
     /// The calls of one caller at one replica.
@@ -419,7 +420,7 @@ mod tests {
     }
 
     impl Caller {
-        fn new(engine: &MemoryEngine, number: u8, limit: usize) -> Self {
+        fn new(engine: &Arc<LocalStore>, number: u8, limit: usize) -> Self {
             let (replica, owner) = (Replica::new(engine, number), QuotaOwner::Caller("ann".into()));
             let used = Arc::<AtomicUsize>::default();
             let freed = replica.state.set_use_counter(Box::new(Counter(owner.clone(), used.clone())));
@@ -433,7 +434,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_limit_is_that_of_all_replicas() {
-        let engine = MemoryEngine::default();
+        let engine = rows_in_memory();
         let [one, two, three] = [1, 2, 3].map(|number| Caller::new(&engine, number, 3));
         let (first, second) = (one.call().await, two.call().await);
         let third = three.call().await;
@@ -446,11 +447,11 @@ mod tests {
         sleep(REFUSAL_TIME).await;
         assert!(three.call().await.is_some());
         // A replica without the engine counts alone.
-        two.replica.is_cut.store(true, Ordering::Release);
+        two.replica.cut(true);
         let alone = [two.call().await, two.call().await, two.call().await];
         assert!(alone.iter().all(Option::is_some) && two.call().await.is_none());
         // Its calls count for all when the engine answers it again.
-        two.replica.is_cut.store(false, Ordering::Release);
+        two.replica.cut(false);
         drop((first, third));
         sleep(GIVE_BACK_INTERVAL * 2).await;
         assert!(one.call().await.is_none());
@@ -461,7 +462,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn units_of_a_dead_replica_expire() {
-        let engine = MemoryEngine::default();
+        let engine = rows_in_memory();
         let [one, two] = [1, 2].map(|number| Caller::new(&engine, number, 2));
         let held = [one.call().await, one.call().await];
         assert!(held.iter().all(Option::is_some));
@@ -475,17 +476,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn far_from_the_limit_the_engine_is_asked_once() {
-        let engine = MemoryEngine::default();
+        let engine = rows_in_memory();
         let [one, two] = [1, 2].map(|number| Caller::new(&engine, number, 100));
         drop(one.call().await);
         // Held without use for a moment: calls need no engine.
-        one.replica.is_cut.store(true, Ordering::Release);
+        one.replica.cut(true);
         let failures = one.replica.state.failures();
         for _ in 0..10 {
             assert!(one.call().await.is_some());
         }
         assert_eq!(one.replica.state.failures(), failures);
-        one.replica.is_cut.store(false, Ordering::Release);
+        one.replica.cut(false);
         sleep(GIVE_BACK_INTERVAL * 2).await;
         let mut all = Vec::new();
         for _ in 0..100 {
@@ -506,7 +507,7 @@ mod tests {
     #[expect(clippy::cognitive_complexity, reason = "a branch for each step")]
     async fn simulate(seed: u64) {
         let mut random = StdRng::seed_from_u64(seed);
-        let (engine, limit) = (MemoryEngine::default(), random.gen_range(1..12));
+        let (engine, limit) = (rows_in_memory(), random.gen_range(1..12));
         let callers = [1, 2, 3].map(|number| Caller::new(&engine, number, limit));
         let mut calls: Vec<Call> = Vec::new();
         // While it is true the units at the engine may be fewer than those in use.
@@ -521,7 +522,7 @@ mod tests {
                 9..16 if !calls.is_empty() => drop(calls.swap_remove(random.gen_range(0..calls.len()))),
                 16 => advance(Duration::from_millis(random.gen_range(1..3000))).await,
                 17 if random.gen_bool(0.2) => {
-                    caller.replica.is_cut.store(true, Ordering::Release);
+                    caller.replica.cut(true);
                     is_disturbed = true;
                 }
                 18 if random.gen_bool(0.2) => {
@@ -531,12 +532,12 @@ mod tests {
                 _ => {}
             }
             if is_disturbed && random.gen_bool(0.2) {
-                callers.iter().for_each(|caller| caller.replica.is_cut.store(false, Ordering::Release));
+                callers.iter().for_each(|caller| caller.replica.cut(false));
                 sleep(GIVE_BACK_INTERVAL * 3).await;
                 is_disturbed = calls.len() > limit;
             }
         }
-        callers.iter().for_each(|caller| caller.replica.is_cut.store(false, Ordering::Release));
+        callers.iter().for_each(|caller| caller.replica.cut(false));
         calls.clear();
         sleep(GIVE_BACK_INTERVAL * 3).await;
         for _ in 0..limit {

@@ -6,7 +6,7 @@
 //! hash tag, so that a cluster keeps them together.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,32 +24,20 @@ use redis::{
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::engine::{
-    EngineError, LeaseOutcome, LeaseRequest, LoggedRow, NewEvents, SharedRate, SharedTask, StateEngine,
-    StateKey, TaskRow, UnitRequest, UnitsHeld, Wake,
+    Availability, BEAT_INTERVAL, BEAT_TTL, EngineError, LOG_TTL, LeaseOutcome, LeaseRequest, LoggedRow,
+    MOST_EVENTS, MOST_INDEXED, MOST_LOGGED, NewEvents, SCHEMA, SharedRate, SharedTask, StateEngine, StateKey,
+    TaskRow, UnitRequest, UnitsHeld, Wake,
 };
-use crate::config::{Pem, State, StateTopology};
+use crate::config::{Pem, Secret, State, StateTopology};
 use crate::sync::lock;
 use crate::tasks::EventPosition;
 use crate::timing::{Backoff, with_jitter};
 
-/// Version of the keys and values: another release with other ones leaves these alone.
-const SCHEMA: u32 = 1;
-/// Events of one task that are kept for watchers at other replicas. The row follows them closely.
-const MOST_EVENTS: usize = 256;
-/// Rows of the log that are kept.
-const MOST_LOGGED: usize = 100_000;
-/// Time for which the log outlives its last row.
-const LOG_TTL: Duration = Duration::from_secs(31 * 24 * 3600);
-/// Pause between two heartbeats, and the time for which one says that the replica lives.
-const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-const BEAT_TTL: Duration = Duration::from_secs(9);
 /// Heartbeats without an answer after which the connection is made anew.
 const MOST_LOST_BEATS: u32 = 5;
-/// Members of one index.
-const MOST_INDEXED: i64 = 10_000;
 /// Short: until then streams are read twice.
 const RECONNECT: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(1) };
 /// Longest time to live: a year, in milliseconds.
@@ -221,9 +209,7 @@ pub(crate) struct RedisEngine {
     timeout: Duration,
     prefix: String,
     connection: ArcSwapOption<Connection>,
-    /// False while commands fail at once.
-    is_available: AtomicBool,
-    failures: AtomicU64,
+    availability: Availability,
     waker: Waker,
     /// Hashes of the tasks that are watched.
     watched: Mutex<HashSet<Box<str>>>,
@@ -231,13 +217,14 @@ pub(crate) struct RedisEngine {
 
 impl RedisEngine {
     /// Creates the engine of these settings, and the receiver of its wake-ups. Nothing is connected:
-    /// see [`RedisEngine::keep_connected`].
+    /// see [`StateEngine::keep_connected`].
     ///
     /// # Errors
     ///
     /// A text that names the setting which is not usable.
     pub(crate) fn new(
         state: &State,
+        nodes: &[Secret],
         replica: StateKey,
         most_wakes: usize,
     ) -> Result<(Arc<Self>, mpsc::Receiver<Wake>), String> {
@@ -249,8 +236,8 @@ impl RedisEngine {
             failed: Arc::default(),
             channels: format!("{prefix}w:"),
         };
-        let connector =
-            Connector::new(state, &waker).map_err(|error| format!("cannot be used ({})", refused(&error)))?;
+        let connector = Connector::new(state, nodes, &waker)
+            .map_err(|error| format!("cannot be used ({})", refused(&error)))?;
         let engine = Self {
             scripts: Scripts::new(state.topology == StateTopology::Cluster),
             connector,
@@ -259,35 +246,11 @@ impl RedisEngine {
             timeout: state.timeout,
             prefix,
             connection: ArcSwapOption::empty(),
-            is_available: AtomicBool::new(false),
-            failures: AtomicU64::new(0),
+            availability: Availability::default(),
             waker,
             watched: Mutex::default(),
         };
         Ok((Arc::new(engine), woken))
-    }
-
-    /// Keeps the connection, and makes it anew when it is lost. Runs until it is dropped.
-    pub(crate) async fn keep_connected(&self) {
-        let mut attempts = 0;
-        loop {
-            match self.connect().await {
-                Ok(connection) => {
-                    attempts = 0;
-                    self.connection.store(Some(Arc::new(connection)));
-                    self.waker.failed.notify_one();
-                    self.check_until_lost().await;
-                    self.connection.store(None);
-                }
-                Err(error) if attempts == 0 => {
-                    warn!(%error, "cannot connect to the engine of shared state; this replica works alone, retrying");
-                }
-                Err(error) => tracing::debug!(%error, "cannot connect to the engine of shared state"),
-            }
-            self.is_available.store(false, Ordering::Release);
-            sleep(with_jitter(RECONNECT.pause(attempts), 0.3, rand::random())).await;
-            attempts = attempts.saturating_add(1);
-        }
     }
 
     async fn connect(&self) -> Result<Connection, EngineError> {
@@ -308,12 +271,6 @@ impl RedisEngine {
         Ok(connection)
     }
 
-    fn set_available(&self, is_available: bool) {
-        if self.is_available.swap(is_available, Ordering::AcqRel) != is_available && is_available {
-            self.waker.wake_all();
-        }
-    }
-
     /// Writes a heartbeat each second, and after each command without an answer; returns when the
     /// connection is lost.
     async fn check_until_lost(&self) {
@@ -325,12 +282,9 @@ impl RedisEngine {
             }
             match self.beat().await {
                 Ok(()) => {
-                    if !self.is_available() {
-                        info!("engine of shared state answers");
-                    }
                     lost = 0;
-                    self.set_available(true);
-                    if self.waker.has_lost.swap(false, Ordering::AcqRel) {
+                    let is_back = self.availability.mark_present();
+                    if self.waker.has_lost.swap(false, Ordering::AcqRel) || is_back {
                         self.waker.wake_all();
                     }
                 }
@@ -347,11 +301,9 @@ impl RedisEngine {
         }
     }
 
-    /// Records that commands have no answer. Logged once until they have.
+    /// Records that commands have no answer.
     fn mark_absent(&self, error: &EngineError) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        if self.is_available.swap(false, Ordering::AcqRel) {
-            warn!(%error, "engine of shared state does not answer; this replica works alone until it does");
+        if self.availability.mark_absent(error) {
             // Watchers of tasks that other replicas follow ask the agents themselves from now on.
             self.waker.wake_all();
         }
@@ -399,7 +351,7 @@ impl RedisEngine {
         match &error {
             // One command that it does not accept. If it accepts none, the next heartbeat tells.
             EngineError::Refused(_) | EngineError::Busy(_) => {
-                self.failures.fetch_add(1, Ordering::Relaxed);
+                self.availability.count_failure();
                 self.waker.failed.notify_one();
             }
             EngineError::Timeout | EngineError::Disconnected => {
@@ -431,12 +383,34 @@ impl RedisEngine {
 
 #[async_trait]
 impl StateEngine for RedisEngine {
+    async fn keep_connected(&self) {
+        let mut attempts = 0;
+        loop {
+            match self.connect().await {
+                Ok(connection) => {
+                    attempts = 0;
+                    self.connection.store(Some(Arc::new(connection)));
+                    self.waker.failed.notify_one();
+                    self.check_until_lost().await;
+                    self.connection.store(None);
+                }
+                Err(error) if attempts == 0 => {
+                    warn!(%error, "cannot connect to the engine of shared state; this replica works alone, retrying");
+                }
+                Err(error) => tracing::debug!(%error, "cannot connect to the engine of shared state"),
+            }
+            self.availability.disconnect();
+            sleep(with_jitter(RECONNECT.pause(attempts), 0.3, rand::random())).await;
+            attempts = attempts.saturating_add(1);
+        }
+    }
+
     fn is_available(&self) -> bool {
-        self.is_available.load(Ordering::Acquire)
+        self.availability.is_available()
     }
 
     fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
+        self.availability.failures()
     }
 
     async fn set_if_absent(
@@ -579,7 +553,7 @@ impl StateEngine for RedisEngine {
         let key = self.key(key);
         let mut added = Pipeline::new();
         added.cmd("ZADD").arg(&key).arg(score).arg(member).ignore();
-        added.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(-(MOST_INDEXED + 1)).ignore();
+        added.cmd("ZREMRANGEBYRANK").arg(&key).arg(0).arg(-MOST_INDEXED.cast_signed() - 1).ignore();
         added.cmd("PEXPIRE").arg(&key).arg(millis(ttl)).ignore();
         let connection = self.present()?;
         self.checked(timeout(self.timeout, connection.pipe(&added)).await)
@@ -640,9 +614,9 @@ impl StateEngine for RedisEngine {
 }
 
 impl Connector {
-    fn new(state: &State, waker: &Waker) -> RedisResult<Self> {
+    fn new(state: &State, nodes: &[Secret], waker: &Waker) -> RedisResult<Self> {
         let nodes: Vec<ConnectionInfo> =
-            state.nodes.iter().map(|url| node_of(url.expose(), state)).collect::<RedisResult<_>>()?;
+            nodes.iter().map(|url| node_of(url.expose(), state)).collect::<RedisResult<_>>()?;
         let certificates = certificates(state);
         let no_node = || RedisError::from((ErrorKind::InvalidClientConfig, "no URL"));
         match state.topology {

@@ -42,7 +42,7 @@ pub enum DataDirProblem {
 
 /// Creates the directory, and those above it, for this user alone. An existing one is left as it
 /// is.
-pub(super) fn make(dir: &Path) -> io::Result<()> {
+pub(crate) fn make(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
@@ -58,16 +58,30 @@ pub(super) fn sync(dir: &Path) -> io::Result<()> {
 ///
 /// [`DataDirProblem`] names the obstacle.
 pub fn probe(dir: &Path) -> Result<(), DataDirProblem> {
+    probe_files(dir, &[STORE_FILE, STORE_LOCK].map(|name| dir.join(name)))
+}
+
+/// Checks that a gateway could keep shared state in this file, and changes nothing. Neither the file nor
+/// its folder need exist.
+///
+/// # Errors
+///
+/// [`DataDirProblem`] names the obstacle.
+pub fn probe_file(file: &Path) -> Result<(), DataDirProblem> {
+    probe_files(file.parent().unwrap_or(file), &[file.to_owned()])
+}
+
+fn probe_files(dir: &Path, files: &[PathBuf]) -> Result<(), DataDirProblem> {
     let folder = nearest(dir)?;
     // Permissions alone do not tell: the file system may be read-only.
     let draft = folder.join(format!(".gateway-check.{:016x}", rand::random::<u64>()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
     let written = written.and_then(|_| fs::remove_file(&draft));
     written.map_err(|error| DataDirProblem::Unwritable { folder: folder.to_owned(), error })?;
-    for file in [STORE_FILE, STORE_LOCK].map(|name| dir.join(name)) {
-        match OpenOptions::new().read(true).write(true).open(&file) {
+    for file in files {
+        match OpenOptions::new().read(true).write(true).open(file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(DataDirProblem::Unusable { file, error });
+                return Err(DataDirProblem::Unusable { file: file.clone(), error });
             }
             Ok(_) | Err(_) => {}
         }

@@ -233,12 +233,12 @@ fn engine_of_shared_state_is_checked() {
         (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'http://a' }",
             "4: state.url: is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS; a `@` or `/` of a \
-             password is `%40` or `%2F`)",
+             password is `%40` or `%2F`; or file:PATH for one process)",
         ),
         (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'redis://ann:p/w@a' }",
             "4: state.url: is not the URL of an engine (write redis://HOST:PORT, or rediss:// for TLS; a `@` or `/` of a \
-             password is `%40` or `%2F`)",
+             password is `%40` or `%2F`; or file:PATH for one process)",
         ),
         (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'redis://a', sentinel_password: secret }",
@@ -251,6 +251,22 @@ fn engine_of_shared_state_is_checked() {
         (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: ['redis://a', 'redis://b'] }",
             "4: state.url: has several URLs (set topology to cluster or sentinel)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'file:' }",
+            "4: state.url: names no file (write file:PATH, such as file:/var/lib/mcp-a2a-gateway/state.redb)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'file://host/a' }",
+            "4: state.url: names no file (write file:PATH, such as file:/var/lib/mcp-a2a-gateway/state.redb)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: ['memory:', 'redis://b'] }",
+            "4: state.url: has several URLs (set topology to cluster or sentinel)",
+        ),
+        (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'memory:', password: secret }",
+            "4: state.password: has no use with an engine within this process (state.url)",
         ),
         (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'redis://a', prefix: 'a b' }",

@@ -187,7 +187,7 @@ public_url: https://gateway.example.com/below/
         "Background { max: 81, lifetime: 84s }",
         "Push { enabled: true }",
         "threads: 3",
-        r#"state: Some(State { nodes: [***, ***], topology: Sentinel, master: "mine", username: Some("ann"), password: Some(***), sentinel_username: Some("sue"), sentinel_password: Some(***), content: Ids, tls: "#,
+        r#"state: Some(State { location: Servers([***, ***]), topology: Sentinel, master: "mine", username: Some("ann"), password: Some(***), sentinel_username: Some("sue"), sentinel_password: Some(***), content: Ids, tls: "#,
         r#"timeout: 600ms, prefix: "pre" })"#,
         r#"Log { format: Json, level: "info,pingora=warn", audit_arguments: true, redact: ["/a/0"] }"#,
         "Shutdown { grace: 0ns, drain: 91s }",

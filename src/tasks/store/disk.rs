@@ -44,7 +44,7 @@ pub(super) struct StoreFile {
 impl StoreFile {
     /// Opens the file in this directory; creates both if they do not exist.
     pub(super) fn open(dir: &Path) -> Result<Self, StoreProblem> {
-        Self::open_with(dir, Box::new(|file| checked().open(file)))
+        Self::open_with(dir, Box::new(|file| database_builder().open(file)))
     }
 
     pub(super) fn open_with(dir: &Path, open: FileOpener) -> Result<Self, StoreProblem> {
@@ -87,7 +87,7 @@ impl StoreFile {
             return Ok(());
         }
         let Some(mut database) = self.database.take() else { return Ok(()) };
-        self.database = Some(guarded(&self.file, move || {
+        self.database = Some(guard_database(&self.file, move || {
             database.compact()?;
             Ok(database)
         })?);
@@ -127,9 +127,9 @@ impl StoreFile {
     fn work(&mut self, work: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StoreProblem> {
         let database = match self.database.take() {
             Some(database) => database,
-            None => guarded(&self.file, || (self.open)(&self.file).map_err(redb::Error::from))?,
+            None => guard_database(&self.file, || (self.open)(&self.file).map_err(redb::Error::from))?,
         };
-        let kept = guarded(&self.file, move || work(&database).map(|()| database))?;
+        let kept = guard_database(&self.file, move || work(&database).map(|()| database))?;
         self.database = Some(kept);
         Ok(())
     }
@@ -147,7 +147,7 @@ fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'st
 }
 
 /// Returns a builder that reads the whole file when it opens it: an altered file is detected then.
-fn checked() -> Builder {
+pub(crate) fn database_builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
     builder
@@ -177,8 +177,8 @@ fn make(dir: &Path, file: &Path) -> Result<(), StoreProblem> {
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)
     };
     begin().map_err(|error| io_error(&draft, error))?;
-    guarded(&draft, || {
-        let database = checked().create(&draft)?;
+    guard_database(&draft, || {
+        let database = database_builder().create(&draft)?;
         let all = database.begin_write()?;
         for table in StoreTable::ON_DISK {
             all.open_table(definition(table))?;
@@ -206,7 +206,10 @@ fn commit(database: &Database, changes: &PendingChanges) -> Result<(), redb::Err
 }
 
 /// Runs `work`, which may panic on a damaged file, and returns the defect of the file.
-fn guarded<T>(file: &Path, work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreProblem> {
+pub(crate) fn guard_database<T>(
+    file: &Path,
+    work: impl FnOnce() -> Result<T, redb::Error>,
+) -> Result<T, StoreProblem> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(outcome) => outcome.map_err(|error| classify_error(file, error)),
         Err(_) => Err(damaged(file, "reading it broke off")),

@@ -24,6 +24,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use disk::{PendingChanges, StoreFile, WriteQueue};
+pub(crate) use disk::{database_builder, guard_database};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -85,8 +86,7 @@ impl StoreTable {
 pub enum StoreProblem {
     /// Another process works with the file.
     #[error(
-        "{file} belongs to another process that still runs: stop that one first, or give each gateway a data directory \
-         of its own"
+        "{file} belongs to another process that still runs: stop that one first, or give each gateway one of its own"
     )]
     Owned {
         /// The file.

@@ -58,6 +58,26 @@ async fn unusable_data_directory_is_a_problem() {
 }
 
 #[tokio::test]
+async fn unusable_file_of_shared_state_is_a_problem() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("file"), "").unwrap();
+    fs::create_dir(folder.join("odd")).unwrap();
+    for (url, told) in [
+        ("file:file/below", "file is not a folder"),
+        ("file:/proc/gateway", "/proc cannot be written"),
+        ("file:odd", "odd cannot be read and written"),
+    ] {
+        let checked = check(folder, &format!("{KEY}state: {{ url: '{url}' }}\n"), &[]).await;
+        assert_eq!(checked.code, Some(1), "{url}: {}", checked.out);
+        let complaints = &checked.complaints;
+        assert!(complaints.contains("state.url: ") && complaints.contains(told), "{url}: {complaints}");
+    }
+    let checked = check(folder, &format!("{KEY}state: {{ url: 'file:new/state' }}\n"), &[]).await;
+    assert_eq!((checked.code, folder.join("new").exists()), (Some(0), false), "{}", checked.complaints);
+}
+
+#[tokio::test]
 async fn data_directory_is_left_as_it_is() {
     let folder = TempDir::new().unwrap();
     let checked = check(folder.path(), "tasks: { data_dir: new/data }\n", &[]).await;

@@ -15,6 +15,7 @@ mod drain;
 mod embedded;
 mod handover;
 mod init;
+mod local_state;
 mod log_text;
 mod log_unread;
 mod manual;
