@@ -280,6 +280,9 @@ section! {
     check check_tasks
 }
 
+/// Name of the file of tasks in the folder.
+pub(crate) const TASKS_FILE: &str = "tasks.redb";
+
 /// Checks the folder. It need not exist yet, but no other kind of file may be at its path.
 fn check_tasks(tasks: Tasks, mut keys: KeysOf<Tasks>, context: &mut ResolveContext<'_>) -> Tasks {
     let Some(folder) = &tasks.data_dir else { return tasks };

@@ -65,6 +65,7 @@ pub use auth::{
     ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, TokenIssuer,
     TokenVerification,
 };
+pub(crate) use calls::TASKS_FILE;
 pub use calls::{Background, Push, Streams, Tasks};
 pub use calls::{Calls, KnownClient, OnDecline, StreamTimeout};
 pub(crate) use certificate::{check_spiffe_id, is_spiffe_uri};

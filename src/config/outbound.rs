@@ -431,8 +431,8 @@ const MAX_PREFIX: usize = 64;
 const SCHEMES: [&str; 4] = ["redis://", "valkey://", "rediss://", "valkeys://"];
 
 section! {
-    /// State that several replicas share through Valkey or Redis, 7.0 or later: tasks, answers,
-    /// sessions, rates, memory. Needs `seal_key`, the same at all of them. Without this section each
+    /// State that several replicas share through Valkey or Redis, 7.0 or later, or that one keeps in a
+    /// file: tasks, answers, sessions, rates, memory. Needs `seal_key`, the same at all of them. Without this section each
     /// replica works alone.
     keys StateKeys("State") {
         /// The URL of the engine, `redis://` or `valkey://`, with TLS `rediss://` or `valkeys://`,

@@ -16,14 +16,14 @@ use super::agent_defaults::{AgentDefaultKeys, AgentDefaultSource, AgentDefaults}
 use super::auth::{Auth, AuthKeys, Mechanism};
 use super::auth::{Rule, RuleKeys, rules};
 use super::calls::Calls;
-use super::calls::{Background, Push, Streams, Tasks};
+use super::calls::{Background, Push, Streams, TASKS_FILE, Tasks};
 use super::forms::{ByteSize, checked_text, choice};
 use super::host::check_public_url;
 use super::include::ConfigDocument;
 use super::listener::{Admin, HealthListener, Listener, ListenerKeys, ReadyRule};
 use super::mcp::{Cards, Mcp, Resources, Sessions};
 use super::outbound::Outbound;
-use super::outbound::{State, StateKeys};
+use super::outbound::{State, StateKeys, StateLocation};
 use super::outbound::{Tracing, TracingKeys};
 use super::prompts::{Prompt, PromptKeys, prompts};
 use super::reference::{Secret, Template};
@@ -260,7 +260,6 @@ impl ConfigKeys {
         let has_seal_key = self.seal_key.place().is_some();
         let seal_keys = seal_keys(std::mem::take(&mut self.seal_key), context);
         let signature = self.card_signature(context);
-        let cards = self.cards(context);
         let mut defaults = AgentDefaultKeys::resolve(std::mem::take(&mut self.agent_defaults), context);
         let mut agents = self.resolve_agents(has_agents_file, defaults.as_mut(), context);
         agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
@@ -273,10 +272,11 @@ impl ConfigKeys {
         let names = Some(&*names).filter(|_| !has_sources);
         let rules = rules(std::mem::take(&mut self.rules), &auth, names, context);
         let prompts = prompts(std::mem::take(&mut self.prompts), names, context);
-        let serves_push = listeners.iter().any(|listener| listener.serve.push);
         // Without listeners there is none to which agents could send.
-        let can_be_reached = (needed == ListenerRule::Required).then_some((has_url, serves_push));
+        let can_be_reached = (needed == ListenerRule::Required)
+            .then(|| (has_url, listeners.iter().any(|listener| listener.serve.push)));
         let push = self.resolve_push(can_be_reached, context);
+        let (tasks, state) = self.resolve_kept(has_seal_key, context);
         Settings {
             public_url,
             listeners,
@@ -293,15 +293,15 @@ impl ConfigKeys {
             resources: self.resources(context),
             prompts,
             calls: self.calls(context),
-            cards,
+            cards: self.cards(context),
             sessions: self.sessions(context),
             limits: self.limits(context),
-            tasks: self.tasks(context),
+            tasks,
             streams: self.streams(context),
             background: self.background(context),
             push,
             threads: self.threads(context),
-            state: self.resolve_state(has_seal_key, context),
+            state,
             log: self.log(context),
             tracing: self.tracing(context),
             shutdown: self.shutdown(context),
@@ -410,14 +410,23 @@ impl ConfigKeys {
         resolved
     }
 
-    /// Returns the engine for shared state. What one replica seals the others must open.
-    fn resolve_state(&mut self, has_seal_key: bool, context: &mut ResolveContext<'_>) -> Option<State> {
+    /// Returns the tasks, and the engine for shared state. What one replica seals the others must open.
+    fn resolve_kept(
+        &mut self,
+        has_seal_key: bool,
+        context: &mut ResolveContext<'_>,
+    ) -> (Tasks, Option<State>) {
         let place = self.state.place().cloned();
-        let state = self.state(context);
+        let (tasks, state) = (self.tasks(context), self.state(context));
+        let file = tasks.data_dir.as_ref().map(|folder| StateLocation::File(folder.join(TASKS_FILE)));
+        let is_one_file = file.is_some() && file.as_ref() == state.as_ref().map(|state| &state.location);
+        if let Some(place) = place.as_ref().filter(|_| is_one_file) {
+            context.problem(&place.child("url"), "is the file of tasks.data_dir (name another file)");
+        }
         if let Some(place) = place.filter(|_| !has_seal_key) {
             context.problem(&place, "needs seal_key, the same at all replicas");
         }
-        state
+        (tasks, state)
     }
 
     /// Checks the conditions for agents to reach the gateway, if they are asked for push

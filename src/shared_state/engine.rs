@@ -259,12 +259,19 @@ impl Availability {
     }
 }
 
-/// An engine. Every operation ends within `state.timeout`.
+/// An engine. Every operation ends within `state.timeout`. A time to live is that of the row, or of all
+/// rows of its key, whichever the engine has.
 #[async_trait]
 pub(crate) trait StateEngine: Send + Sync + 'static {
     /// Connects, and makes the connection anew when it is lost. Says each second that this replica
     /// lives. Runs until it is dropped.
     async fn keep_connected(&self);
+
+    /// Returns true while the engine is not available yet, and will be without a change from outside: a
+    /// replica is not ready until then.
+    fn is_opening(&self) -> bool {
+        false
+    }
 
     /// Returns true while operations reach the engine; else they fail at once.
     fn is_available(&self) -> bool;

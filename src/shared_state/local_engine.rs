@@ -5,33 +5,41 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redb::ReadOnlyTable;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::engine::{
     Availability, BEAT_INTERVAL, BEAT_TTL, EngineError, LOG_TTL, LeaseOutcome, LeaseRequest, LoggedRow,
-    MOST_EVENTS, NewEvents, SharedRate, SharedTask, StateEngine, StateKey, TaskRow, UnitRequest, UnitsHeld,
-    Wake,
+    MOST_EVENTS, NewEvents, SharedRate, SharedTask, StateEngine, StateKey, StateKind, TaskRow, UnitRequest,
+    UnitsHeld, Wake,
 };
 use super::local_store::{
-    Bytes, EVENT, HeldLease, LOG, LocalStore, MEMBER, MOST_TTL, NAME_BYTES, PendingOperation, ROW, RowView,
-    WakeLink, WritableRows, event_suffix, is_task_part, name_of, number_of, position_of, with_suffix,
+    Bytes, EVENT, HeldLease, LOG, LocalStore, MEMBER, MOST_SWEPT, MOST_TTL, NAME_BYTES, OperationWork,
+    PendingOperation, ROW, RowDurability, RowView, WakeLink, WritableRows, event_suffix, is_task_part,
+    name_of, number_of, position_of, with_suffix,
 };
 use crate::config::{State, StateLocation};
 use crate::tasks::EventPosition;
 use crate::tasks::store::StoreProblem;
+use crate::timing::Backoff;
 
-/// Most bytes of all keys and values. Beyond, what needs room is refused.
-const MOST_BYTES: usize = 1 << 30;
-/// Heartbeats between two searches for expired rows, and rows that one transaction removes then.
-const BEATS_OF_SWEEP: u32 = 60;
+/// Interval of searches for expired rows, shortest pause between two, and rows that one transaction removes.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+const SWEEP_PAUSE: Duration = Duration::from_secs(5);
 const SWEPT_AT_ONCE: usize = 512;
+/// Heartbeats of which one makes durable all that waits for that.
+const BEATS_OF_DURABLE: u32 = 5;
+/// Room that a heartbeat needs, though it takes less: an engine without room for the largest row is full.
+const LEAST_ROOM: usize = 5 * 1024 * 1024;
+/// Pauses after files that could not be opened: each try reads the file.
+const REOPEN: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(30) };
 
 /// The engine as one replica reaches it.
 pub(crate) struct LocalEngine {
@@ -41,6 +49,12 @@ pub(crate) struct LocalEngine {
     replica: StateKey,
     timeout: Duration,
     pub(super) availability: Arc<Availability>,
+    /// True while the file is opened for the first time.
+    is_opening: AtomicBool,
+    /// True once a heartbeat was written.
+    has_beaten: AtomicBool,
+    /// Notified when there is no room.
+    full: Notify,
 }
 
 impl LocalEngine {
@@ -66,42 +80,57 @@ impl LocalEngine {
         timeout: Duration,
     ) -> (Arc<Self>, mpsc::Receiver<Wake>) {
         let (link, woken) = store.link(most_wakes);
-        let engine = Self { store, link, replica, timeout, availability: Arc::default() };
+        let engine = Self {
+            store,
+            link,
+            replica,
+            timeout,
+            availability: Arc::default(),
+            is_opening: AtomicBool::new(false),
+            has_beaten: AtomicBool::new(false),
+            full: Notify::new(),
+        };
         (Arc::new(engine), woken)
     }
 
-    /// Does `work` in a transaction, if there is room for so many bytes more, and returns once it is
-    /// durable.
+    /// Does `work` in a transaction, if there is room for so many bytes more.
     async fn write<T: Send + 'static>(
         &self,
+        durability: RowDurability,
         bytes: usize,
         work: impl FnOnce(&mut WritableRows<'_>) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, EngineError> {
         self.availability.check()?;
-        let written = self.written(bytes, work).await;
+        let written = self.written(durability, bytes, work).await;
         self.checked(written)
     }
 
+    /// Writes whether or not the engine counts as absent, and records no failure.
     async fn written<T: Send + 'static>(
         &self,
+        durability: RowDurability,
         bytes: usize,
         work: impl FnOnce(&mut WritableRows<'_>) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, EngineError> {
         let (done, mut answer) = oneshot::channel();
-        let operation: PendingOperation = Box::new(move |rows| {
-            let result = match bytes > 0 && rows.bytes.saturating_add(bytes) > MOST_BYTES {
+        let most = self.store.most_bytes();
+        let work: OperationWork = Box::new(move |rows| {
+            let result = match bytes > 0 && rows.bytes.saturating_add(bytes) > most {
                 true => Err(EngineError::Busy(format!("it is full: {} bytes", rows.bytes))),
                 false => Ok(work(rows)?),
             };
             Ok(Box::new(move || drop(done.send(result))))
         });
-        self.store.enqueue(operation)?;
+        let is_first = self.store.enqueue(PendingOperation { durability, work })?;
         if self.store.is_in_memory() {
             self.store.write_waiting().map_err(disconnected)?;
             return answer.try_recv().unwrap_or(Err(EngineError::Disconnected));
         }
-        let store = self.store.clone();
-        drop(spawn_blocking(move || store.write_waiting().map_err(disconnected)));
+        // Others wait for the transaction that is made already.
+        if is_first {
+            let store = self.store.clone();
+            drop(spawn_blocking(move || store.write_waiting().map_err(disconnected)));
+        }
         let answered = timeout(self.timeout, answer).await.map_err(|_| EngineError::Timeout)?;
         answered.unwrap_or(Err(EngineError::Disconnected))
     }
@@ -127,47 +156,136 @@ impl LocalEngine {
     fn checked<T>(&self, result: Result<T, EngineError>) -> Result<T, EngineError> {
         result.inspect_err(|error| match error {
             EngineError::Refused(_) | EngineError::Busy(_) => self.availability.count_failure(),
-            EngineError::Timeout | EngineError::Disconnected => self.mark_absent(error),
+            EngineError::Timeout | EngineError::Disconnected => _ = self.mark_absent(error),
         })
     }
 
-    fn mark_absent(&self, error: &EngineError) {
-        if self.availability.mark_absent(error) {
+    fn mark_absent(&self, error: &EngineError) -> bool {
+        let was_available = self.availability.mark_absent(error);
+        if was_available {
             self.link.wake(&Wake::All);
         }
+        was_available
     }
 
-    /// Opens the file if it is not open, and writes that this replica lives.
-    async fn beat(&self) -> Result<(), EngineError> {
-        let store = self.store.clone();
-        let opened = spawn_blocking(move || store.open()).await.map_err(|_| EngineError::Disconnected)?;
-        opened.map_err(|problem| EngineError::Refused(problem.to_string()))?;
+    async fn open(&self) -> Result<(), StoreProblem> {
+        let (store, file) = (self.store.clone(), self.store.path().to_owned());
+        let opened = spawn_blocking(move || store.open()).await;
+        opened.unwrap_or_else(|error| Err(StoreProblem::Disk { file, what: error.to_string() }))
+    }
+
+    /// Writes that this replica lives. Returns true if it has not lost the heartbeat before.
+    async fn beat(&self, durability: RowDurability) -> Result<bool, EngineError> {
         let key = name_of(&self.replica);
-        self.written(key.len() + 1, move |rows| rows.put(&key, b"1", BEAT_TTL)).await
+        let beaten = self.written(durability, LEAST_ROOM, move |rows| {
+            let has_before = rows.has(&key)?;
+            rows.put(&key, b"1", BEAT_TTL)?;
+            Ok(has_before)
+        });
+        let has_before = beaten.await?;
+        let is_first = !self.has_beaten.swap(true, Ordering::AcqRel);
+        Ok(has_before || is_first)
     }
 
-    /// Removes expired rows.
-    async fn sweep(&self) -> Result<(), EngineError> {
-        let store = self.store.clone();
-        let found = spawn_blocking(move || store.find_expired()).await;
-        let found = found.map_err(|_| EngineError::Disconnected)?.map_err(disconnected)?;
-        for keys in found.expired.chunks(SWEPT_AT_ONCE).map(<[Vec<u8>]>::to_vec) {
-            let removed = self.write(0, move |rows| {
-                for key in &keys {
-                    let head = if is_task_part(key) { key.get(..NAME_BYTES) } else { None };
-                    if rows.view().value(head.unwrap_or(key))?.is_none() {
-                        rows.remove(key)?;
+    /// Opens the file if it is not open, and writes a heartbeat, each second.
+    async fn keep_beating(&self) {
+        let (mut beats, mut attempts): (u32, u32) = (0, 0);
+        let (mut told, mut is_to_tell_loss) = (String::new(), false);
+        self.is_opening.store(true, Ordering::Release);
+        loop {
+            let mut pause = BEAT_INTERVAL;
+            let opened = self.open().await;
+            self.is_opening.store(false, Ordering::Release);
+            let is_durable = beats.is_multiple_of(BEATS_OF_DURABLE);
+            let beaten = match opened {
+                Ok(()) => {
+                    attempts = 0;
+                    self.beat(if is_durable { RowDurability::AtOnce } else { RowDurability::Later }).await
+                }
+                Err(problem) => {
+                    if !matches!(problem, StoreProblem::Owned { .. }) {
+                        pause = REOPEN.pause(attempts);
+                        attempts = attempts.saturating_add(1);
+                    }
+                    Err(EngineError::Refused(problem.to_string()))
+                }
+            };
+            match beaten {
+                Ok(has_before) => {
+                    told.clear();
+                    is_to_tell_loss |= !has_before;
+                    is_to_tell_loss = is_to_tell_loss && !self.link.wake(&Wake::Forgotten);
+                    let is_back = self.availability.mark_present();
+                    if self.link.take_lost() || is_back {
+                        self.link.wake(&Wake::All);
                     }
                 }
-                Ok(())
-            });
-            removed.await?;
+                Err(error) => {
+                    if matches!(error, EngineError::Busy(_)) {
+                        self.full.notify_one();
+                    }
+                    let (is_logged, text) = (self.mark_absent(&error), error.to_string());
+                    if !is_logged && told != text {
+                        warn!(%error, "cannot use the engine of shared state; this replica works alone, retrying");
+                    }
+                    told = text;
+                }
+            }
+            beats = beats.wrapping_add(1);
+            sleep(pause).await;
         }
-        for keys in found.beyond.chunks(SWEPT_AT_ONCE).map(<[Vec<u8>]>::to_vec) {
-            self.write(0, move |rows| keys.iter().try_for_each(|key| rows.remove(key))).await?;
-        }
-        Ok(())
     }
+
+    /// Removes expired rows each minute, and when there is no room.
+    async fn keep_swept(&self) {
+        loop {
+            tokio::select! {
+                () = sleep(SWEEP_INTERVAL) => {}
+                () = self.full.notified() => {}
+            }
+            if let Err(error) = self.sweep().await {
+                debug!(%error, "failed to remove expired rows of shared state");
+            }
+            sleep(SWEEP_PAUSE).await;
+        }
+    }
+
+    /// Removes expired rows, and those beyond a bound.
+    async fn sweep(&self) -> Result<(), EngineError> {
+        loop {
+            let store = self.store.clone();
+            let found = spawn_blocking(move || store.find_expired()).await;
+            let found = found.map_err(|_| EngineError::Disconnected)?.map_err(disconnected)?;
+            for keys in found.expired.chunks(SWEPT_AT_ONCE).map(<[Vec<u8>]>::to_vec) {
+                let removed = self.written(RowDurability::Later, 0, move |rows| {
+                    for key in &keys {
+                        let head = key.get(..NAME_BYTES).filter(|_| is_task_part(key));
+                        for needed in [head, Some(key.as_slice())].into_iter().flatten() {
+                            if rows.view().value(needed)?.is_none() {
+                                rows.remove(key)?;
+                            }
+                        }
+                    }
+                    Ok(())
+                });
+                removed.await?;
+            }
+            for keys in found.beyond.chunks(SWEPT_AT_ONCE).map(<[(Vec<u8>, u64)]>::to_vec) {
+                let removed = self.written(RowDurability::Later, 0, move |rows| {
+                    keys.iter().try_for_each(|(key, expires)| rows.remove_unchanged(key, *expires))
+                });
+                removed.await?;
+            }
+            if found.expired.len() < MOST_SWEPT {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Returns the time at which a value of this kind must be durable: those of replicas end with the process.
+fn durability_of(key: &StateKey) -> RowDurability {
+    if key.kind == StateKind::Replica { RowDurability::Later } else { RowDurability::AtOnce }
 }
 
 /// Logs the failure of the store, which is opened again at the next heartbeat.
@@ -179,31 +297,11 @@ fn disconnected(problem: StoreProblem) -> EngineError {
 #[async_trait]
 impl StateEngine for LocalEngine {
     async fn keep_connected(&self) {
-        let (mut beats, mut has_failed): (u32, bool) = (0, false);
-        loop {
-            match self.beat().await {
-                Ok(()) => {
-                    has_failed = false;
-                    let is_back = self.availability.mark_present();
-                    if self.link.take_lost() || is_back {
-                        self.link.wake(&Wake::All);
-                    }
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut has_failed, true) && !self.is_available() {
-                        warn!(%error, "cannot open the engine of shared state; this replica works alone, retrying");
-                    }
-                    self.mark_absent(&error);
-                }
-            }
-            beats = beats.wrapping_add(1);
-            if beats.is_multiple_of(BEATS_OF_SWEEP)
-                && let Err(error) = self.sweep().await
-            {
-                debug!(%error, "failed to remove expired rows of shared state");
-            }
-            sleep(BEAT_INTERVAL).await;
-        }
+        tokio::join!(self.keep_beating(), self.keep_swept());
+    }
+
+    fn is_opening(&self) -> bool {
+        self.is_opening.load(Ordering::Acquire)
     }
 
     fn is_available(&self) -> bool {
@@ -221,7 +319,7 @@ impl StateEngine for LocalEngine {
         ttl: Duration,
     ) -> Result<Option<Vec<u8>>, EngineError> {
         let (key, value) = (name_of(key), value.to_vec());
-        let set = self.write(key.len() + value.len(), move |rows| {
+        let set = self.write(RowDurability::AtOnce, key.len() + value.len(), move |rows| {
             let present = rows.view().value(&key)?;
             if present.is_none() {
                 rows.put(&key, &value, ttl)?;
@@ -239,7 +337,7 @@ impl StateEngine for LocalEngine {
         ttl: Duration,
     ) -> Result<bool, EngineError> {
         let (key, expected, value) = (name_of(key), expected.to_vec(), value.map(<[u8]>::to_vec));
-        let set = self.write(value.as_ref().map_or(0, Vec::len), move |rows| {
+        let set = self.write(RowDurability::AtOnce, value.as_ref().map_or(0, Vec::len), move |rows| {
             if rows.view().value(&key)?.as_ref() != Some(&expected) {
                 return Ok(false);
             }
@@ -258,18 +356,19 @@ impl StateEngine for LocalEngine {
     }
 
     async fn set(&self, key: &StateKey, value: &[u8], ttl: Duration) -> Result<(), EngineError> {
-        let (key, value) = (name_of(key), value.to_vec());
-        self.write(key.len() + value.len(), move |rows| rows.put(&key, &value, ttl)).await
+        let (durability, key, value) = (durability_of(key), name_of(key), value.to_vec());
+        self.write(durability, key.len() + value.len(), move |rows| rows.put(&key, &value, ttl)).await
     }
 
     async fn take(&self, key: &StateKey, rate: SharedRate) -> Result<Option<Duration>, EngineError> {
         let key = name_of(key);
         let interval = u64::try_from(rate.interval.as_micros()).unwrap_or(u64::MAX).max(1);
         let burst = interval.saturating_mul(rate.burst.max(1).into());
-        let taken = self.write(key.len() + 8, move |rows| {
+        let taken = self.write(RowDurability::Later, key.len() + 8, move |rows| {
             let present = rows.view().value(&key)?.and_then(|due| number_of(&due)).unwrap_or_default();
-            let due = present.max(rows.now.0).saturating_add(interval);
             let latest = rows.now.0.saturating_add(burst);
+            // A clock that was set back makes no one wait for longer than that.
+            let due = present.clamp(rows.now.0, latest).saturating_add(interval);
             if due > latest {
                 return Ok(Some(Duration::from_micros(due - latest)));
             }
@@ -284,7 +383,7 @@ impl StateEngine for LocalEngine {
         let name = with_suffix(&name_of(key), MEMBER, &[]);
         let own = [&name, request.holder.as_bytes()].concat();
         let UnitRequest { needed, wanted, limit, lifetime, .. } = request;
-        let held = self.write(own.len() + 8, move |rows| {
+        let held = self.write(RowDurability::Later, own.len() + 8, move |rows| {
             let mut others: usize = 0;
             for (holder, units) in rows.view().after(&name, &[], usize::MAX)? {
                 if [&name, holder.as_slice()].concat() != own {
@@ -305,7 +404,7 @@ impl StateEngine for LocalEngine {
     async fn acquire(&self, task: &StateKey, request: LeaseRequest<'_>) -> Result<LeaseOutcome, EngineError> {
         let (name, holder) = (name_of(task), request.holder.to_owned());
         let LeaseRequest { lifetime, takes_over, above, ttl, .. } = request;
-        let acquired = self.write(name.len() + holder.len(), move |rows| {
+        let acquired = self.write(RowDurability::AtOnce, name.len() + holder.len(), move |rows| {
             let (mut head, now) = (rows.head(&name)?, rows.now);
             let other = head.held(now).filter(|held| held.holder != holder);
             if let Some(held) = other.filter(|_| !takes_over) {
@@ -331,7 +430,7 @@ impl StateEngine for LocalEngine {
         [lifetime, ttl]: [Duration; 2],
     ) -> Result<bool, EngineError> {
         let (name, holder) = (name_of(task), holder.to_owned());
-        let renewed = self.write(name.len() + holder.len(), move |rows| {
+        let renewed = self.write(RowDurability::Later, name.len() + holder.len(), move |rows| {
             let (mut head, now) = (rows.head(&name)?, rows.now);
             // Rows that were lost get the lease back, if there is no later one.
             let is_later = head.held(now).is_some() || head.epoch > epoch;
@@ -348,7 +447,7 @@ impl StateEngine for LocalEngine {
 
     async fn release(&self, task: &StateKey, holder: &str, epoch: u64) -> Result<(), EngineError> {
         let (name, holder) = (name_of(task), holder.to_owned());
-        let released = self.write(0, move |rows| {
+        let released = self.write(RowDurability::AtOnce, 0, move |rows| {
             let Some(mut head) = rows.view().head(&name)? else { return Ok(()) };
             if head.is_held_by(&holder, epoch, rows.now) {
                 head.lease = None;
@@ -365,7 +464,7 @@ impl StateEngine for LocalEngine {
         let (name, events) = (name_of(task), new.events.to_vec());
         let NewEvents { first, ttl, .. } = new;
         let bytes = events.iter().map(Vec::len).sum::<usize>().saturating_add(name.len());
-        let added = self.write(bytes, move |rows| {
+        let added = self.write(RowDurability::AtOnce, bytes, move |rows| {
             let mut head = rows.head(&name)?;
             if head.epoch > first.epoch {
                 return Ok(false);
@@ -379,12 +478,7 @@ impl StateEngine for LocalEngine {
                     last = number;
                 }
             }
-            let prefix = with_suffix(&name, EVENT, &[]);
-            let kept = rows.view().after(&prefix, &[], usize::MAX)?;
-            let beyond = kept.len().saturating_sub(MOST_EVENTS);
-            for (suffix, _) in kept.into_iter().take(beyond) {
-                rows.remove(&[&prefix, suffix.as_slice()].concat())?;
-            }
+            rows.keep_last(&with_suffix(&name, EVENT, &[]), MOST_EVENTS)?;
             (head.epoch, head.last) = (first.epoch, (first.epoch, last));
             rows.put_head(&name, &head, ttl)?;
             rows.wake(&name);
@@ -421,7 +515,7 @@ impl StateEngine for LocalEngine {
         ttl: Duration,
     ) -> Result<Option<TaskRow>, EngineError> {
         let (name, row) = (name_of(task), row.clone());
-        let put = self.write(name.len() + row.row.len(), move |rows| {
+        let put = self.write(RowDurability::AtOnce, name.len() + row.row.len(), move |rows| {
             let mut head = rows.head(&name)?;
             let key = with_suffix(&name, ROW, &[]);
             let present = rows.view().value(&key)?.as_deref().and_then(row_of);
@@ -454,8 +548,8 @@ impl StateEngine for LocalEngine {
         score: u64,
         ttl: Duration,
     ) -> Result<(), EngineError> {
-        let key = with_suffix(&name_of(key), MEMBER, member.as_bytes());
-        self.write(key.len() + 8, move |rows| rows.put(&key, &score.to_be_bytes(), ttl)).await
+        let (durability, key) = (durability_of(key), with_suffix(&name_of(key), MEMBER, member.as_bytes()));
+        self.write(durability, key.len() + 8, move |rows| rows.put(&key, &score.to_be_bytes(), ttl)).await
     }
 
     async fn indexed(&self, key: &StateKey, most: usize) -> Result<Vec<String>, EngineError> {
@@ -467,7 +561,7 @@ impl StateEngine for LocalEngine {
 
     async fn log(&self, row: &[u8]) -> Result<(), EngineError> {
         let row = row.to_vec();
-        let logged = self.write(row.len(), move |rows| {
+        let logged = self.write(RowDurability::AtOnce, row.len(), move |rows| {
             let last = rows.last_suffix(LOG)?.and_then(|number| number_of(&number)).unwrap_or_default();
             // The time, so that positions grow after all rows have expired.
             let number = rows.now.0.max(last.saturating_add(1));
@@ -505,6 +599,8 @@ fn row_of(value: &[u8]) -> Option<TaskRow> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use futures_util::future::join_all;
     use tokio::time::advance;
 
@@ -562,7 +658,10 @@ mod tests {
         let (engine, store) = open();
         let read = engine.read(&task, at(1, 1)).await.unwrap();
         assert_eq!((read.events, read.last, read.version), (vec![(at(1, 2), b"b".to_vec())], at(1, 2), 1));
-        assert!(read.lease.is_some_and(|left| left <= BEAT_TTL));
+        // The file has no other process: leases and units of the one before are free.
+        assert_eq!(read.lease, None);
+        let granted = engine.acquire(&task, request("two")).await;
+        assert_eq!(granted, Ok(LeaseOutcome::Granted { epoch: 2, last: 2 }));
         assert_eq!(engine.row(&task).await, Ok(Some(row)));
         assert_eq!(engine.set_if_absent(&claim, b"other", TTL).await, Ok(Some(b"mine".to_vec())));
         assert_eq!(engine.indexed(&index, 1).await, Ok(vec!["newer".to_owned()]));
@@ -572,7 +671,7 @@ mod tests {
         assert!(engine.take(&key(StateKind::Rate), rate).await.unwrap().is_some());
         let units = UnitRequest { holder: "two", wanted: 2, ..units };
         let held = engine.hold_units(&key(StateKind::Units), units).await;
-        assert_eq!(held, Ok(UnitsHeld { own: 1, others: 3 }));
+        assert_eq!(held, Ok(UnitsHeld { own: 2, others: 0 }));
         let (counted, real) = store.bytes();
         assert_eq!(counted, real);
     }
@@ -586,11 +685,13 @@ mod tests {
         first.open().unwrap();
         let second = LocalStore::new(Some(file.clone()), "gateway");
         let (engine, _wakes) = LocalEngine::with(second, key(StateKind::Replica), 8, TTL);
-        let error = engine.beat().await.unwrap_err().to_string();
+        let error = engine.open().await.unwrap_err().to_string();
         assert!(error.contains("state.redb belongs to another process that still runs"), "{error}");
         assert_eq!(engine.get(&key(StateKind::Claim)).await, Err(EngineError::Disconnected));
         drop(first);
-        engine.beat().await.unwrap();
+        engine.open().await.unwrap();
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!((mode & 0o777, folder.path().read_dir().unwrap().count()), (0o600, 1), "no draft is left");
         std::fs::write(folder.path().join("other"), b"no database at all, but a text of some length")
             .unwrap();
         let damaged = LocalStore::new(Some(folder.path().join("other")), "gateway").open().unwrap_err();
@@ -647,7 +748,7 @@ mod tests {
         engine.index(&other, "member", 0, TTL).await.unwrap();
         let name = name_of(&index);
         let many = u64::try_from(MOST_INDEXED).unwrap() + 3;
-        let added = engine.write(1, move |rows| {
+        let added = engine.write(RowDurability::AtOnce, 1, move |rows| {
             (0..many).try_for_each(|score| {
                 let member = with_suffix(&name, MEMBER, score.to_string().as_bytes());
                 rows.put(&member, &score.to_be_bytes(), TTL)
@@ -660,16 +761,66 @@ mod tests {
         assert_eq!(engine.indexed(&other, 9).await.unwrap().len(), 1);
     }
 
+    /// Events expire before the task that is followed for longer.
     #[tokio::test(start_paused = true)]
-    async fn a_full_engine_refuses_what_needs_room() {
+    async fn old_events_of_a_live_task_are_removed() {
         let store = rows_in_memory();
         let (engine, _wakes) = engine_of(&store, b"replica");
-        let claim = key(StateKind::Claim);
-        engine.set(&claim, b"value", TTL).await.unwrap();
-        store.set_bytes(MOST_BYTES);
-        assert!(matches!(engine.set(&claim, b"value", TTL).await, Err(EngineError::Busy(_))));
-        assert!(matches!(engine.log(b"row").await, Err(EngineError::Busy(_))));
-        assert_eq!((engine.failures(), engine.is_available()), (2, true));
-        assert_eq!(engine.compare_and_set(&claim, b"value", None, TTL).await, Ok(true));
+        let task = key(StateKind::Task);
+        engine.acquire(&task, request("one")).await.unwrap();
+        let new = NewEvents { first: at(1, 1), events: &[b"a".to_vec()], ttl: TTL };
+        engine.append(&task, new).await.unwrap();
+        advance(TTL / 2).await;
+        assert_eq!(engine.renew(&task, "one", 1, [BEAT_TTL, TTL]).await, Ok(true));
+        advance(TTL / 2).await;
+        engine.sweep().await.unwrap();
+        assert_eq!(store.len(), 1);
+        // The newest are kept.
+        let events = vec![b"b".to_vec(); MOST_EVENTS + 44];
+        engine.append(&task, NewEvents { first: at(1, 2), events: &events, ttl: TTL }).await.unwrap();
+        let read = engine.read(&task, at(1, 1)).await.unwrap();
+        assert_eq!((read.events.len(), read.events[0].0, read.last), (MOST_EVENTS, at(1, 46), at(1, 301)));
+    }
+
+    /// A full engine counts as absent, as it can take no large row, until rows expire.
+    #[tokio::test(start_paused = true)]
+    async fn a_full_engine_is_absent_until_rows_expire() {
+        let store = LocalStore::with_room(None, "gateway", LEAST_ROOM + 1024);
+        let (engine, _wakes) = engine_of(&store, b"replica");
+        let worker = engine.clone();
+        let kept = tokio::spawn(async move { worker.keep_connected().await });
+        sleep(BEAT_INTERVAL / 2).await;
+        let (claim, large) = (key(StateKind::Claim), vec![7; 4096]);
+        engine.set(&claim, &large, TTL).await.unwrap();
+        let too_large = vec![7; LEAST_ROOM];
+        assert!(matches!(engine.set(&claim, &too_large, TTL).await, Err(EngineError::Busy(_))));
+        assert_eq!((engine.failures(), engine.is_available()), (1, true));
+        assert_eq!(engine.compare_and_set(&claim, &large, Some(b"less"), TTL).await, Ok(true));
+        assert_eq!(engine.compare_and_set(&claim, b"less", Some(&large), TTL).await, Ok(true));
+        sleep(BEAT_INTERVAL).await;
+        assert!(!engine.is_available());
+        assert_eq!(engine.get(&claim).await, Err(EngineError::Disconnected));
+        sleep(TTL + SWEEP_PAUSE * 2).await;
+        assert!(engine.is_available());
+        assert_eq!(engine.get(&claim).await, Ok(None));
+        kept.abort();
+    }
+
+    /// An engine that has lost its rows says so, once.
+    #[tokio::test(start_paused = true)]
+    async fn lost_rows_are_told() {
+        let store = LocalStore::new(None, "gateway");
+        let (engine, mut wakes) = LocalEngine::with(store.clone(), key(StateKind::Replica), 8, TTL);
+        let worker = engine.clone();
+        let kept = tokio::spawn(async move { worker.keep_connected().await });
+        sleep(BEAT_INTERVAL * 3).await;
+        assert_eq!((wakes.try_recv(), wakes.try_recv().ok()), (Ok(Wake::All), None));
+        store.fail();
+        assert_eq!(engine.get(&key(StateKind::Claim)).await, Err(EngineError::Disconnected));
+        sleep(BEAT_INTERVAL * 3).await;
+        let told: Vec<_> = std::iter::from_fn(|| wakes.try_recv().ok()).collect();
+        assert_eq!(told, [Wake::All, Wake::Forgotten, Wake::All]);
+        assert_eq!(engine.get(&key(StateKind::Claim)).await, Ok(None));
+        kept.abort();
     }
 }

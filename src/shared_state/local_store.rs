@@ -1,13 +1,13 @@
 //! The rows of the engine within this process: in a file of redb, or in memory.
 //!
-//! Writes that wait together are one transaction, durable before its operations end. A file belongs to
-//! one process. A row is found by the letter of its kind, the hash of its name and a suffix, and begins
+//! Writes that wait together are one transaction. A file belongs to one process: rows of the process
+//! that had it before, such as its leases, end when the next one opens it. A row is found by the letter of its kind, the hash of its name and a suffix, and begins
 //! with the time of its expiry. The rows of a task live as long as its head.
 //!
 //! See `local_engine` for the operations.
 
 use std::collections::HashSet;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,25 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redb::backends::InMemoryBackend;
-use redb::{Database, ReadOnlyTable, ReadableDatabase as _, ReadableTable, Table, TableDefinition};
+use redb::{
+    Database, Durability, ReadOnlyTable, ReadableDatabase as _, ReadableTable, Table, TableDefinition,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::engine::{EngineError, MOST_INDEXED, MOST_LOGGED, SCHEMA, StateKey, Wake};
+use super::engine::{EngineError, MOST_INDEXED, MOST_LOGGED, SCHEMA, StateKey, StateKind, Wake};
 use crate::sync::lock;
 use crate::tasks::store::{StoreProblem, database_builder, guard_database};
 use crate::tasks::{EventPosition, Timestamp, data_dir};
 
+/// Most bytes of all keys and values. Beyond, what needs room is refused.
+const MOST_BYTES_IN_FILE: usize = 1 << 30;
+const MOST_BYTES_IN_MEMORY: usize = 128 << 20;
 /// Most operations that wait for one transaction.
 const MOST_WAITING: usize = 4096;
 /// Most expired rows that one search finds.
-const MOST_SWEPT: usize = 65_536;
+pub(super) const MOST_SWEPT: usize = 65_536;
 /// Longest time to live: a year.
 pub(super) const MOST_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Bytes of a key without its suffix: letter and hash.
@@ -52,9 +57,24 @@ pub(super) type SuffixedValue = (Vec<u8>, Vec<u8>);
 /// The end of an operation, called once the transaction is durable.
 pub(super) type OperationReply = Box<dyn FnOnce() + Send>;
 
-/// An operation that waits for a transaction.
-pub(super) type PendingOperation =
+/// The changes of an operation within a transaction.
+pub(super) type OperationWork =
     Box<dyn FnOnce(&mut WritableRows<'_>) -> Result<OperationReply, redb::Error> + Send>;
+
+/// Time at which an operation outlives the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowDurability {
+    /// Before it ends.
+    AtOnce,
+    /// With the next one that is durable at once: it says something of this process alone.
+    Later,
+}
+
+/// An operation that waits for a transaction.
+pub(super) struct PendingOperation {
+    pub(super) durability: RowDurability,
+    pub(super) work: OperationWork,
+}
 
 /// Head of a task: its lease, and the position of its last event.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -175,6 +195,46 @@ impl WritableRows<'_> {
         Ok(())
     }
 
+    pub(super) fn has(&self, key: &[u8]) -> Result<bool, redb::Error> {
+        Ok(self.table.get(key)?.is_some())
+    }
+
+    /// Removes a row that has not been written again since it expired at that time.
+    pub(super) fn remove_unchanged(&mut self, key: &[u8], expires: u64) -> Result<(), redb::Error> {
+        let found = self.table.get(key)?.and_then(|row| number_of(row.value()));
+        if found == Some(expires) { self.remove(key) } else { Ok(()) }
+    }
+
+    /// Removes the first rows with this prefix, beyond the last `most`; expired ones count.
+    pub(super) fn keep_last(&mut self, prefix: &[u8], most: usize) -> Result<(), redb::Error> {
+        let mut keys = Vec::new();
+        for entry in self.table.range::<&[u8]>(prefix..end_of(prefix).as_slice())?.rev().skip(most) {
+            keys.push(entry?.0.value().to_vec());
+        }
+        keys.iter().try_for_each(|key| self.remove(key))
+    }
+
+    /// Removes all that belongs to processes that had the file before: they have ended.
+    fn remove_earlier_processes(&mut self) -> Result<(), redb::Error> {
+        for kind in [StateKind::Replica, StateKind::Units] {
+            self.remove_all(kind.letter().to_string().as_bytes())?;
+        }
+        let mut held = Vec::new();
+        for entry in self.table.range::<&[u8]>([TASK].as_slice()..&[TASK + 1])? {
+            let (key, row) = entry?;
+            let head = row.value().get(8..).filter(|_| key.value().len() == NAME_BYTES);
+            let head: Option<TaskHead> = head.and_then(|head| serde_json::from_slice(head).ok());
+            if let Some(head) = head.filter(|head| head.lease.is_some()) {
+                held.push((key.value().to_vec(), TaskHead { lease: None, ..head }));
+            }
+        }
+        for (name, head) in held {
+            let ttl = self.time_left(&name)?;
+            self.put_head(&name, &head, ttl)?;
+        }
+        Ok(())
+    }
+
     fn remove_all(&mut self, prefix: &[u8]) -> Result<(), redb::Error> {
         let end = end_of(prefix);
         let mut keys = Vec::new();
@@ -281,14 +341,17 @@ impl WakeLink {
         self.has_lost.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn wake(&self, wake: &Wake) {
+    /// Returns false if the replica could not be woken; then [`WakeLink::take_lost`] is true.
+    pub(super) fn wake(&self, wake: &Wake) -> bool {
         let is_wanted = match wake {
             Wake::Task(hash) => lock(&self.watched).contains(hash),
             Wake::Log | Wake::All | Wake::Forgotten => true,
         };
-        if is_wanted && self.wakes.try_send(wake.clone()).is_err() {
+        let is_lost = is_wanted && self.wakes.try_send(wake.clone()).is_err();
+        if is_lost {
             self.has_lost.store(true, Ordering::Release);
         }
+        !is_lost
     }
 }
 
@@ -296,10 +359,13 @@ impl WakeLink {
 pub(super) struct LocalStore {
     /// `None`: in memory.
     file: Option<PathBuf>,
+    most_bytes: usize,
     /// Name of the table.
     table: String,
     /// `None` until it is open, and after a failure: then it is opened again.
     database: ArcSwapOption<Database>,
+    /// True once this process has opened it.
+    was_open: AtomicBool,
     waiting: Mutex<Vec<PendingOperation>>,
     /// Bytes of all keys and values. Held by the one transaction that writes.
     bytes: Mutex<usize>,
@@ -311,10 +377,18 @@ pub(super) struct LocalStore {
 impl LocalStore {
     /// Creates the store of a file, or one in memory. Nothing is opened.
     pub(super) fn new(file: Option<PathBuf>, prefix: &str) -> Arc<Self> {
+        let most_bytes = if file.is_none() { MOST_BYTES_IN_MEMORY } else { MOST_BYTES_IN_FILE };
+        Self::with_room(file, prefix, most_bytes)
+    }
+
+    /// Creates a store with room for so many bytes of keys and values.
+    pub(super) fn with_room(file: Option<PathBuf>, prefix: &str, most_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             file,
+            most_bytes,
             table: format!("{prefix}:{SCHEMA}"),
             database: ArcSwapOption::empty(),
+            was_open: AtomicBool::new(false),
             waiting: Mutex::default(),
             bytes: Mutex::default(),
             links: Mutex::default(),
@@ -334,14 +408,20 @@ impl LocalStore {
         self.file.is_none()
     }
 
-    /// Adds an operation to the next transaction: see [`LocalStore::write_waiting`].
-    pub(super) fn enqueue(&self, operation: PendingOperation) -> Result<(), EngineError> {
+    /// Returns the most bytes of all keys and values.
+    pub(super) fn most_bytes(&self) -> usize {
+        self.most_bytes
+    }
+
+    /// Adds an operation to the next transaction. Returns true if the caller must make that:
+    /// [`LocalStore::write_waiting`].
+    pub(super) fn enqueue(&self, operation: PendingOperation) -> Result<bool, EngineError> {
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= MOST_WAITING {
             return Err(EngineError::Busy("too many operations wait".to_owned()));
         }
         waiting.push(operation);
-        Ok(())
+        Ok(waiting.len() == 1)
     }
 
     fn now(&self) -> UnixMicros {
@@ -353,7 +433,7 @@ impl LocalStore {
         TableDefinition::new(&self.table)
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.file.as_deref().unwrap_or(Path::new("memory"))
     }
 
@@ -365,31 +445,39 @@ impl LocalStore {
         }
         let opened = guard_database(self.path(), || {
             let database = match &self.file {
-                Some(file) => {
-                    file.parent().map_or(Ok(()), data_dir::make)?;
-                    let mut made = OpenOptions::new();
-                    match made.write(true).create_new(true).mode(0o600).open(file) {
-                        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-                        _ => database_builder().create(file)?,
-                    }
-                }
+                Some(file) => open_file(file)?,
                 None => database_builder().create_with_backend(InMemoryBackend::new())?,
             };
             let all = database.begin_write()?;
-            let mut found: usize = 0;
-            for entry in all.open_table(self.definition())?.iter()? {
-                let (key, value) = entry?;
-                found = found.saturating_add(key.value().len()).saturating_add(value.value().len());
-            }
+            let found = {
+                let table = all.open_table(self.definition())?;
+                let mut rows = WritableRows { table, now: self.now(), bytes: 0, wakes: Vec::new() };
+                for entry in rows.table.iter()? {
+                    let (key, value) = entry?;
+                    rows.bytes = rows.bytes.saturating_add(key.value().len() + value.value().len());
+                }
+                if !self.was_open.load(Ordering::Acquire) {
+                    rows.remove_earlier_processes()?;
+                }
+                rows.bytes
+            };
             all.commit()?;
             Ok((database, found))
         })?;
         *bytes = opened.1;
+        self.was_open.store(true, Ordering::Release);
         self.database.store(Some(Arc::new(opened.0)));
         Ok(())
     }
 
-    /// Does all that waits in one durable transaction.
+    /// Closes a database that has failed, unless another one is open already.
+    fn close(&self, failed: &Arc<Database>) {
+        if self.database.load().as_ref().is_some_and(|open| Arc::ptr_eq(open, failed)) {
+            self.database.store(None);
+        }
+    }
+
+    /// Does all that waits in one transaction, durable if one of the operations is.
     pub(super) fn write_waiting(&self) -> Result<(), StoreProblem> {
         let mut bytes = lock(&self.bytes);
         let operations = std::mem::take(&mut *lock(&self.waiting));
@@ -398,23 +486,26 @@ impl LocalStore {
             return Ok(());
         };
         let done = guard_database(self.path(), || {
-            let all = database.begin_write()?;
+            let mut all = database.begin_write()?;
+            if operations.iter().all(|operation| operation.durability == RowDurability::Later) {
+                all.set_durability(Durability::None)?;
+            }
             let done = {
                 let table = all.open_table(self.definition())?;
                 let mut rows = WritableRows { table, now: self.now(), bytes: *bytes, wakes: Vec::new() };
-                let replies = operations.into_iter().map(|operation| operation(&mut rows));
+                let replies = operations.into_iter().map(|operation| (operation.work)(&mut rows));
                 let replies = replies.collect::<Result<Vec<_>, _>>()?;
                 (replies, rows.bytes, std::mem::take(&mut rows.wakes))
             };
             all.commit()?;
             Ok(done)
         });
-        let (replies, after, wakes) = done.inspect_err(|_| self.database.store(None))?;
+        let (replies, after, wakes) = done.inspect_err(|_| self.close(&database))?;
         *bytes = after;
         replies.into_iter().for_each(|reply| reply());
         let links = lock(&self.links).clone();
         for wake in &wakes {
-            links.iter().for_each(|link| link.wake(wake));
+            links.iter().for_each(|link| _ = link.wake(wake));
         }
         Ok(())
     }
@@ -429,7 +520,7 @@ impl LocalStore {
             let table = database.begin_read()?.open_table(self.definition())?;
             work(&RowView { table: &table, now: self.now() })
         });
-        read.inspect_err(|_| self.database.store(None)).map(Some)
+        read.inspect_err(|_| self.close(&database)).map(Some)
     }
 
     /// Returns rows that have expired, and those beyond the bounds of their index or of the log.
@@ -446,11 +537,11 @@ impl LocalStore {
                 if is_live && suffix.is_empty() && name.first() == Some(&TASK) {
                     live_task = name.to_vec();
                 }
-                let is_kept = if is_task_part(key) { live_task == name } else { is_live };
+                let is_kept = is_live && (!is_task_part(key) || live_task == name);
                 if !is_kept {
                     swept.expired.push(key.to_vec());
                 } else if key.starts_with(LOG) {
-                    logged.push(key.to_vec());
+                    logged.push((key.to_vec(), number_of(row).unwrap_or_default()));
                 } else if suffix.first() == Some(&MEMBER) {
                     swept.beyond.extend(index.add(name, suffix, row));
                 }
@@ -467,6 +558,31 @@ impl LocalStore {
     }
 }
 
+/// Opens a file, and creates it and its folder if there is none.
+fn open_file(file: &Path) -> Result<Database, redb::Error> {
+    if !file.try_exists()? {
+        create_file(file)?;
+    }
+    Ok(database_builder().create(file)?)
+}
+
+/// Creates an empty file, complete from the first moment.
+fn create_file(file: &Path) -> Result<(), redb::Error> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    data_dir::make(folder)?;
+    let draft = folder.join(format!(".state.{:016x}.new", rand::random::<u64>()));
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let created = database_builder().create(&draft).map(drop).map_err(redb::Error::from);
+    // Another process may have created it meanwhile.
+    let linked = created.and_then(|()| match fs::hard_link(&draft, file) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    });
+    fs::remove_file(&draft)?;
+    linked?;
+    Ok(data_dir::sync(folder)?)
+}
+
 /// Returns true for rows and events of a task, which live as long as its head.
 pub(super) fn is_task_part(key: &[u8]) -> bool {
     key.len() > NAME_BYTES && key.first() == Some(&TASK)
@@ -477,31 +593,34 @@ pub(super) fn is_task_part(key: &[u8]) -> bool {
 pub(super) struct SweptKeys {
     /// Expired, unless they were written again.
     pub(super) expired: Vec<Vec<u8>>,
-    /// Beyond the bounds.
-    pub(super) beyond: Vec<Vec<u8>>,
+    /// Beyond the bounds, unless they were written again: the keys and times of expiry.
+    pub(super) beyond: Vec<(Vec<u8>, u64)>,
 }
 
 /// Members of one index, with their scores.
 #[derive(Default)]
 struct IndexScores {
     name: Vec<u8>,
-    members: Vec<(u64, Vec<u8>)>,
+    /// Score, suffix and time of expiry.
+    members: Vec<(u64, Vec<u8>, u64)>,
 }
 
 impl IndexScores {
     /// Adds a member; returns the keys of members of the index before it that are beyond the bound.
-    fn add(&mut self, name: &[u8], suffix: &[u8], row: &[u8]) -> Vec<Vec<u8>> {
+    fn add(&mut self, name: &[u8], suffix: &[u8], row: &[u8]) -> Vec<(Vec<u8>, u64)> {
         let before = if self.name == name { Vec::new() } else { self.beyond() };
         self.name = name.to_vec();
-        self.members.push((row.get(8..).and_then(number_of).unwrap_or_default(), suffix.to_vec()));
+        let score = row.get(8..).and_then(number_of).unwrap_or_default();
+        self.members.push((score, suffix.to_vec(), number_of(row).unwrap_or_default()));
         before
     }
 
-    fn beyond(&mut self) -> Vec<Vec<u8>> {
+    fn beyond(&mut self) -> Vec<(Vec<u8>, u64)> {
         let mut members = std::mem::take(&mut self.members);
         members.sort_unstable();
         let beyond = members.len().saturating_sub(MOST_INDEXED);
-        members.into_iter().take(beyond).map(|(_, suffix)| [&self.name, suffix.as_slice()].concat()).collect()
+        let key = |suffix: Vec<u8>| [&self.name, suffix.as_slice()].concat();
+        members.into_iter().take(beyond).map(|(_, suffix, expires)| (key(suffix), expires)).collect()
     }
 }
 
@@ -520,8 +639,9 @@ impl LocalStore {
         (*lock(&self.bytes), counted.unwrap().unwrap())
     }
 
-    pub(super) fn set_bytes(&self, bytes: usize) {
-        *lock(&self.bytes) = bytes;
+    /// Closes the database, as after an error; in memory its rows are lost.
+    pub(super) fn fail(&self) {
+        self.database.store(None);
     }
 
     /// Returns the number of rows.
@@ -531,12 +651,13 @@ impl LocalStore {
 
     /// Loses all rows, as a server that restarts empty.
     pub(super) fn forget(&self) {
-        lock(&self.waiting).push(Box::new(|rows| {
+        let work: OperationWork = Box::new(|rows| {
             rows.table.retain(|_, _| false)?;
             rows.bytes = 0;
             rows.wakes.push(Wake::Forgotten);
             Ok(Box::new(|| {}))
-        }));
+        });
+        lock(&self.waiting).push(PendingOperation { durability: RowDurability::AtOnce, work });
         self.write_waiting().unwrap();
     }
 }

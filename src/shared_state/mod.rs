@@ -285,7 +285,9 @@ impl SharedState {
                 Err(_) => {
                     self.learn_log(&mut position).await;
                     // Without an engine the replica serves alone.
-                    self.has_read_log.store(true, Ordering::Release);
+                    if !self.engine.is_opening() {
+                        self.has_read_log.store(true, Ordering::Release);
+                    }
                 }
                 Ok(Some(Wake::Forgotten)) => {
                     info!(

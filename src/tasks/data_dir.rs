@@ -8,11 +8,11 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::config::Secret;
+use crate::config::{Secret, TASKS_FILE};
 use data_encoding::HEXLOWER;
 
 /// The file of the store.
-pub(super) const STORE_FILE: &str = "tasks.redb";
+pub(super) const STORE_FILE: &str = TASKS_FILE;
 /// The process that holds the lock on this file owns the others.
 pub(super) const STORE_LOCK: &str = "tasks.lock";
 
@@ -47,7 +47,7 @@ pub(crate) fn make(dir: &Path) -> io::Result<()> {
 }
 
 /// Makes the names in the directory durable: a new file is safe only when its name is.
-pub(super) fn sync(dir: &Path) -> io::Result<()> {
+pub(crate) fn sync(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 

@@ -265,6 +265,10 @@ fn engine_of_shared_state_is_checked() {
             "4: state.url: has several URLs (set topology to cluster or sentinel)",
         ),
         (
+            "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'file:/d/tasks.redb' }\ntasks: { data_dir: /d }",
+            "4: state.url: is the file of tasks.data_dir (name another file)",
+        ),
+        (
             "seal_key: 0123456789abcdef0123456789abcdef\nstate: { url: 'memory:', password: secret }",
             "4: state.password: has no use with an engine within this process (state.url)",
         ),
