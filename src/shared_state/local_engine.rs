@@ -101,12 +101,12 @@ impl LocalEngine {
         work: impl FnOnce(&mut WritableRows<'_>) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, EngineError> {
         self.availability.check()?;
-        let written = self.written(durability, bytes, work).await;
+        let written = self.try_write(durability, bytes, work).await;
         self.checked(written)
     }
 
     /// Writes whether or not the engine counts as absent, and records no failure.
-    async fn written<T: Send + 'static>(
+    async fn try_write<T: Send + 'static>(
         &self,
         durability: RowDurability,
         bytes: usize,
@@ -177,7 +177,7 @@ impl LocalEngine {
     /// Writes that this replica lives. Returns true if it has not lost the heartbeat before.
     async fn beat(&self, durability: RowDurability) -> Result<bool, EngineError> {
         let key = name_of(&self.replica);
-        let beaten = self.written(durability, LEAST_ROOM, move |rows| {
+        let beaten = self.try_write(durability, LEAST_ROOM, move |rows| {
             let has_before = rows.has(&key)?;
             rows.put(&key, b"1", BEAT_TTL)?;
             Ok(has_before)
@@ -257,7 +257,7 @@ impl LocalEngine {
             let found = spawn_blocking(move || store.find_expired()).await;
             let found = found.map_err(|_| EngineError::Disconnected)?.map_err(disconnected)?;
             for keys in found.expired.chunks(SWEPT_AT_ONCE).map(<[Vec<u8>]>::to_vec) {
-                let removed = self.written(RowDurability::Later, 0, move |rows| {
+                let removed = self.try_write(RowDurability::Later, 0, move |rows| {
                     for key in &keys {
                         let head = key.get(..NAME_BYTES).filter(|_| is_task_part(key));
                         for needed in [head, Some(key.as_slice())].into_iter().flatten() {
@@ -271,7 +271,7 @@ impl LocalEngine {
                 removed.await?;
             }
             for keys in found.beyond.chunks(SWEPT_AT_ONCE).map(<[(Vec<u8>, u64)]>::to_vec) {
-                let removed = self.written(RowDurability::Later, 0, move |rows| {
+                let removed = self.try_write(RowDurability::Later, 0, move |rows| {
                     keys.iter().try_for_each(|(key, expires)| rows.remove_unchanged(key, *expires))
                 });
                 removed.await?;

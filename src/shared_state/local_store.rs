@@ -1,8 +1,9 @@
 //! The rows of the engine within this process: in a file of redb, or in memory.
 //!
-//! Writes that wait together are one transaction. A file belongs to one process: rows of the process
-//! that had it before, such as its leases, end when the next one opens it. A row is found by the letter of its kind, the hash of its name and a suffix, and begins
-//! with the time of its expiry. The rows of a task live as long as its head.
+//! Writes that wait together are one transaction. A file belongs to one process: leases and units of the
+//! process that had it before end when the next one opens it. A row is found by the letter of its kind,
+//! the hash of its name and a suffix, and begins with the time of its expiry. The rows of a task live as
+//! long as its head.
 //!
 //! See `local_engine` for the operations.
 
@@ -66,7 +67,7 @@ pub(super) type OperationWork =
 pub(super) enum RowDurability {
     /// Before it ends.
     AtOnce,
-    /// With the next one that is durable at once: it says something of this process alone.
+    /// With the next one that is durable at once: a rate, a heartbeat or a renewal may be lost.
     Later,
 }
 
