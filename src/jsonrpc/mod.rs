@@ -114,7 +114,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// Bytes of a text from which characters that need an escape are looked for in blocks.
-const LONG_TEXT: usize = 256;
+const LONG_TEXT: usize = 1024;
 /// Bytes of a block: some registers of a processor.
 const TEXT_BLOCK: usize = 32;
 
@@ -488,7 +488,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_written_as_by_serde_json(text in "(?s).{0,700}") {
+        fn any_text_is_written_as_by_serde_json(text in "(?s).{0,1500}") {
             prop_assert_eq!(serde_json::to_string(&JsonText(&text)).unwrap(), serde_json::to_string(&text).unwrap());
         }
 
