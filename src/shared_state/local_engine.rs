@@ -367,7 +367,7 @@ impl StateEngine for LocalEngine {
         let taken = self.write(RowDurability::Later, key.len() + 8, move |rows| {
             let present = rows.view().value(&key)?.and_then(|due| number_of(&due)).unwrap_or_default();
             let latest = rows.now.0.saturating_add(burst);
-            // A clock that was set back makes no one wait for longer than that.
+            // After the clock was set back the wait is not longer than that.
             let due = present.clamp(rows.now.0, latest).saturating_add(interval);
             if due > latest {
                 return Ok(Some(Duration::from_micros(due - latest)));

@@ -200,7 +200,7 @@ impl WritableRows<'_> {
         Ok(self.table.get(key)?.is_some())
     }
 
-    /// Removes a row that has not been written again since it expired at that time.
+    /// Removes a row with this time of expiry: one that was written again has another, and stays.
     pub(super) fn remove_unchanged(&mut self, key: &[u8], expires: u64) -> Result<(), redb::Error> {
         let found = self.table.get(key)?.and_then(|row| number_of(row.value()));
         if found == Some(expires) { self.remove(key) } else { Ok(()) }
