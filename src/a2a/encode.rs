@@ -16,7 +16,6 @@ use serde_json::value::RawValue;
 use super::dialect::Dialect;
 use super::lenient::RawObject;
 use super::model::{Artifact, Message, Part, PartBody, Role, Task, TaskState, TaskStatus};
-use crate::jsonrpc::JsonText;
 
 /// Returns the word for a state.
 fn state_word(state: TaskState, dialect: Dialect) -> &'static str {
@@ -313,9 +312,9 @@ struct PartOut<'a> {
 #[serde(rename_all = "camelCase")]
 struct EncodedMembers<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<JsonText<'a>>,
+    text: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    raw: Option<JsonText<'a>>,
+    raw: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -338,8 +337,8 @@ impl Serialize for PartOut<'_> {
             ..EncodedMembers::default()
         };
         match &part.body {
-            PartBody::Text(text) => members.text = Some(JsonText(text)),
-            PartBody::Raw(base64) => members.raw = Some(JsonText(base64)),
+            PartBody::Text(text) => members.text = Some(text),
+            PartBody::Raw(base64) => members.raw = Some(base64),
             PartBody::Url(url) => members.url = Some(url),
             PartBody::Data(json) => members.data = Some(json),
             PartBody::Unknown(part) => return part.serialize(serializer),
@@ -408,7 +407,7 @@ impl Serialize for LegacyPart<'_> {
             }
             PartBody::Text(text) => {
                 form.tag(&mut map, "text")?;
-                map.serialize_entry("text", &JsonText(text))?;
+                map.serialize_entry("text", text)?;
                 metadata.describe(part);
             }
             PartBody::Data(json) => {

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
-use serde::ser::{Error as _, Serialize, Serializer};
+use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use message::{
@@ -111,67 +111,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
         }
         deserializer.deserialize_str(AnyText(PhantomData))
     }
-}
-
-/// Bytes of a text from which characters that need an escape are looked for in blocks.
-const LONG_TEXT: usize = 1024;
-/// Bytes of a block: some registers of a processor.
-const TEXT_BLOCK: usize = 32;
-
-/// A text that is written as a JSON string, byte for byte as serde_json writes it; faster if it is long:
-/// serde_json looks at each character.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct JsonText<'a>(pub(crate) &'a str);
-
-impl Serialize for JsonText<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.len() < LONG_TEXT {
-            return serializer.serialize_str(self.0);
-        }
-        RawValue::from_string(quote(self.0)).map_err(S::Error::custom)?.serialize(serializer)
-    }
-}
-
-/// Serializes a text as [`JsonText`].
-pub(crate) fn serialize_text<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    JsonText(text).serialize(serializer)
-}
-
-fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    let mut rest = text;
-    while let Some(at) = first_escaped(rest.as_bytes()) {
-        let (plain, escaped) = rest.split_at(at);
-        quoted.push_str(plain);
-        let mut characters = escaped.chars();
-        match characters.next() {
-            Some('"') => quoted.push_str("\\\""),
-            Some('\\') => quoted.push_str("\\\\"),
-            Some('\n') => quoted.push_str("\\n"),
-            Some('\r') => quoted.push_str("\\r"),
-            Some('\t') => quoted.push_str("\\t"),
-            Some('\u{8}') => quoted.push_str("\\b"),
-            Some('\u{c}') => quoted.push_str("\\f"),
-            Some(control) => quoted.push_str(&format!("\\u{:04x}", u32::from(control))),
-            None => {}
-        }
-        rest = characters.as_str();
-    }
-    quoted.push_str(rest);
-    quoted.push('"');
-    quoted
-}
-
-/// Returns the position of the first character that needs an escape.
-fn first_escaped(text: &[u8]) -> Option<usize> {
-    let is_escaped = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
-    // No early end within a block, so that the compiler makes it of vector instructions.
-    let is_plain =
-        |block: &&[u8; TEXT_BLOCK]| !block.iter().fold(false, |found, byte| found | is_escaped(byte));
-    let begin = text.as_chunks().0.iter().take_while(is_plain).count() * TEXT_BLOCK;
-    let found = text.get(begin..)?.iter().position(is_escaped)?;
-    Some(begin + found)
 }
 
 /// A value that must be a JSON object: derived types alone would accept an array too.
@@ -351,19 +290,6 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_written_as_by_serde_json() {
-        let control: String = (0..0x80_u8).map(char::from).collect();
-        for special in ["", "\"", "\\", "\n", "é", "\u{1f}", "\u{7f}", "𝄞", &control] {
-            for before in [0, 31, 32, 33, 255, 300] {
-                let text = format!("{}{special}{}", "x".repeat(before), "y".repeat(LONG_TEXT));
-                let written = serde_json::to_string(&JsonText(&text)).unwrap();
-                assert_eq!(written, serde_json::to_string(&text).unwrap());
-                assert_eq!(serde_json::to_value(JsonText(&text)).unwrap(), Value::String(text));
-            }
-        }
-    }
-
-    #[test]
     fn only_a_string_has_characters() {
         for (id, text) in [(r#""a\u0062""#, Some("ab")), ("\"\"", Some("")), ("7", None)] {
             let id: Id = serde_json::from_str(id).unwrap();
@@ -487,11 +413,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn any_text_is_written_as_by_serde_json(text in "(?s).{0,1500}") {
-            prop_assert_eq!(serde_json::to_string(&JsonText(&text)).unwrap(), serde_json::to_string(&text).unwrap());
-        }
-
         #[test]
         fn the_names_are_those_that_a_parser_finds(value in json(), pretty: bool) {
             let written = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) };

@@ -7,8 +7,6 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::jsonrpc::serialize_text;
-
 /// The member of `_meta` that holds data of A2A extensions under their URIs, in requests and in
 /// results: member names of `_meta` are not URIs in MCP.
 pub const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
@@ -196,7 +194,6 @@ pub enum ContentBlock {
     /// Text.
     Text {
         /// The characters.
-        #[serde(serialize_with = "serialize_text")]
         text: String,
         /// The audience of the text; absent if the text is for all readers.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,7 +202,6 @@ pub enum ContentBlock {
     /// An image.
     Image {
         /// Base64.
-        #[serde(serialize_with = "serialize_text")]
         data: String,
         /// `image/…`.
         #[serde(rename = "mimeType")]
@@ -214,7 +210,6 @@ pub enum ContentBlock {
     /// Audio; since 2025-03-26.
     Audio {
         /// Base64.
-        #[serde(serialize_with = "serialize_text")]
         data: String,
         /// `audio/…`.
         #[serde(rename = "mimeType")]
