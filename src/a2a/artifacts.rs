@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::lenient::reserve_first;
 use super::model::{Artifact, Part, PartBody};
+use crate::jsonrpc::JsonText;
 
 /// Maximum number of artifacts per task.
 const MAX_ARTIFACTS: usize = 1024;
@@ -165,31 +166,25 @@ impl Artifacts {
 
 /// Returns the text of the parts, joined: agents split it anywhere.
 fn text_of(parts: &[Part]) -> String {
-    parts.iter().filter_map(text).collect()
-}
-
-fn text(part: &Part) -> Option<&str> {
-    match &part.body {
-        PartBody::Text(text) => Some(text),
-        PartBody::Raw(_) | PartBody::Url(_) | PartBody::Data(_) | PartBody::Unknown(_) => None,
-    }
+    parts.iter().filter_map(|part| part.body.text()).map(JsonText::as_str).collect()
 }
 
 fn same_parts(one: &[Part], other: &[Part]) -> bool {
-    let content = |parts: &[Part]| parts.iter().filter(|part| text(part).is_none()).count();
+    let content = |parts: &[Part]| parts.iter().filter(|part| part.body.text().is_none()).count();
     content(one) == content(other)
         && one
             .iter()
-            .filter(|part| text(part).is_none())
-            .zip(other.iter().filter(|part| text(part).is_none()))
+            .filter(|part| part.body.text().is_none())
+            .zip(other.iter().filter(|part| part.body.text().is_none()))
             .all(|(one, other)| same_content(&one.body, &other.body))
 }
 
 fn same_content(one: &PartBody, other: &PartBody) -> bool {
     match (one, other) {
-        (PartBody::Text(one), PartBody::Text(other))
-        | (PartBody::Raw(one), PartBody::Raw(other))
-        | (PartBody::Url(one), PartBody::Url(other)) => one == other,
+        (PartBody::Text(one), PartBody::Text(other)) => one == other,
+        (PartBody::Raw(one), PartBody::Raw(other)) | (PartBody::Url(one), PartBody::Url(other)) => {
+            one == other
+        }
         (PartBody::Data(one), PartBody::Data(other)) | (PartBody::Unknown(one), PartBody::Unknown(other)) => {
             one.get() == other.get()
         }
@@ -210,12 +205,8 @@ fn weight(artifact: &Artifact) -> usize {
 
 fn part_weight(part: &Part) -> usize {
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let content = match &part.body {
-        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
-        PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
-    };
     OVERHEAD
-        + content
+        + part.body.bytes()
         + text(&part.filename)
         + text(&part.media_type)
         + part.metadata.as_ref().map_or(0, |raw| raw.get().len())
@@ -226,7 +217,7 @@ mod tests {
     use super::*;
 
     fn piece(id: &str, texts: &[&str]) -> Artifact {
-        let parts = texts.iter().map(|text| Part::new(PartBody::Text((*text).to_owned()))).collect();
+        let parts = texts.iter().map(|text| Part::new(PartBody::Text((*text).into()))).collect();
         Artifact {
             artifact_id: id.to_owned(),
             name: None,

@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use super::dialect::Dialect;
 use super::lenient::RawObject;
 use super::model::{Artifact, Message, Part, PartBody, Role, Task, TaskState, TaskStatus};
+use crate::jsonrpc::JsonText;
 
 /// Returns the word for a state.
 fn state_word(state: TaskState, dialect: Dialect) -> &'static str {
@@ -312,7 +313,7 @@ struct PartOut<'a> {
 #[serde(rename_all = "camelCase")]
 struct EncodedMembers<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
+    text: Option<&'a JsonText>,
     #[serde(skip_serializing_if = "Option::is_none")]
     raw: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@
 use serde_json::value::RawValue;
 
 use super::error::AgentError;
+use crate::jsonrpc::JsonText;
 
 /// The author of a message (A2A 1.0 `Role`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,7 @@ impl TaskState {
 #[derive(Debug, Clone)]
 pub enum PartBody {
     /// Text.
-    Text(String),
+    Text(JsonText),
     /// Bytes, still in the base64 of the agent (any alphabet, padded or not).
     Raw(String),
     /// A link; the gateway never fetches it.
@@ -108,6 +109,25 @@ pub enum PartBody {
     Data(Box<RawValue>),
     /// A part of an unknown kind, unchanged.
     Unknown(Box<RawValue>),
+}
+
+impl PartBody {
+    /// Returns the size of the content in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.bytes(),
+            Self::Raw(text) | Self::Url(text) => text.len(),
+            Self::Data(json) | Self::Unknown(json) => json.get().len(),
+        }
+    }
+
+    /// Returns the text; `None` for other content.
+    pub(crate) fn text(&self) -> Option<&JsonText> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Raw(_) | Self::Url(_) | Self::Data(_) | Self::Unknown(_) => None,
+        }
+    }
 }
 
 /// One piece of content of a message or an artifact (A2A 1.0 `Part`).
@@ -145,13 +165,7 @@ impl Part {
     pub fn bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let metadata = self.metadata.as_ref().map_or(0, |json| json.get().len());
-        text(&self.filename)
-            + text(&self.media_type)
-            + metadata
-            + match &self.body {
-                PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
-                PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
-            }
+        text(&self.filename) + text(&self.media_type) + metadata + self.body.bytes()
     }
 
     /// Appends a part to `parts`. Plain text that follows plain text continues it, on a line of its
@@ -161,10 +175,13 @@ impl Part {
             && self.metadata.is_none()
             && let Some(Self { body: PartBody::Text(text), metadata: None, .. }) = parts.last_mut()
         {
-            if !continues(text, more) {
-                text.push('\n');
-            }
-            text.push_str(more);
+            let more = more.as_str();
+            text.edit(|text| {
+                if !continues(text, &more) {
+                    text.push('\n');
+                }
+                text.push_str(&more);
+            });
         } else {
             parts.push(self);
         }

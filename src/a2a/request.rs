@@ -200,7 +200,7 @@ fn call<P: Serialize>(method: &'static str, params: &P, capacity: usize) -> Vec<
 fn capacity_hint(ask: &OperationRequest<'_>) -> usize {
     let parts = ask.message.parts.iter().map(|part| {
         128 + match &part.body {
-            PartBody::Text(text) => text.len() + text.len() / 8,
+            PartBody::Text(text) => text.json_bytes(),
             PartBody::Raw(text) | PartBody::Url(text) => text.len(),
             PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
         }

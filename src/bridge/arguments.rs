@@ -16,7 +16,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::object::UniqueObject;
-use crate::jsonrpc::{Object, Text};
+use crate::jsonrpc::{JsonText, Object, Text};
 
 /// The default input of a tool as JSON Schema, as clients get it.
 ///
@@ -146,7 +146,7 @@ fn is_blank(json: &RawValue) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct ToolArguments {
     /// Text for the agent.
-    pub text: Option<String>,
+    pub text: Option<JsonText>,
     /// Any JSON: `data`, or all arguments of a tool with its own schema.
     pub data: Option<Box<RawValue>>,
     /// Files.
@@ -160,8 +160,8 @@ pub struct ToolArguments {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DefaultArguments<'a> {
-    #[serde(borrow, default)]
-    text: Option<Text<'a>>,
+    #[serde(default)]
+    text: Option<JsonText>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
     #[serde(default)]
@@ -204,7 +204,7 @@ fn default_schema(text: &str) -> Result<ToolArguments, String> {
     }
     let given = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
     let asked = ToolArguments {
-        text: given(flat.text),
+        text: flat.text.filter(|text| !text.is_empty()),
         data: flat.data.filter(|json| !is_blank(json)).map(ToOwned::to_owned),
         files,
         context: given(flat.context),
@@ -290,7 +290,7 @@ mod tests {
             r#"{"text":"hi","data":{"a":1.0},"files":[{"url":"https://x/y","mediaType":"text/plain"}],"contextId":"c","taskId":"t"}"#,
         )
         .unwrap();
-        assert_eq!(asked.text.as_deref(), Some("hi"));
+        assert_eq!(asked.text, Some("hi".into()));
         assert_eq!(asked.data.unwrap().get(), r#"{"a":1.0}"#);
         assert_eq!(asked.files[0].url.as_deref(), Some("https://x/y"));
         assert_eq!((asked.context.as_deref(), asked.task.as_deref()), (Some("c"), Some("t")));

@@ -61,7 +61,7 @@ pub(crate) fn joined<'a>(
         let plain = matches!(&part.body, PartBody::Text(_)) && part.metadata.is_none();
         match (&part.body, out.last_mut()) {
             (PartBody::Text(more), Some(ContentBlock::Text { text, .. })) if open && plain => {
-                text.push_str(more)
+                text.push_str(&more.as_str())
             }
             _ => add(part, display, out),
         }
@@ -88,7 +88,9 @@ fn block(part: &Part, version: Version) -> ContentBlock {
     let hints = DisplayHints::of(part);
     match &part.body {
         PartBody::Text(text) => match hints.resource_uri {
-            Some(uri) => embedded(uri, part.media_type.clone(), ResourceContents::Text(text.clone())),
+            Some(uri) => {
+                embedded(uri, part.media_type.clone(), ResourceContents::Text(text.as_str().into_owned()))
+            }
             None => ContentBlock::text(text.clone()),
         },
         PartBody::Raw(data) => match standard_base64(data) {
@@ -208,8 +210,8 @@ impl<'a> StructuredEnvelope<'a> {
         for part in parts.iter().filter(|part| !part.is_thought()) {
             let is_text = matches!(part.body, PartBody::Text(_));
             match &part.body {
-                PartBody::Text(text) if is_artifact && open => self.text.push_str(text),
-                PartBody::Text(text) => self.say(text),
+                PartBody::Text(text) if is_artifact && open => self.text.push_str(&text.as_str()),
+                PartBody::Text(text) => self.say(&text.as_str()),
                 PartBody::Data(json) => self.data.push(json),
                 PartBody::Unknown(json) => self.say(json.get()),
                 PartBody::Url(url) => {
@@ -339,7 +341,7 @@ mod tests {
         let mut out = Vec::new();
         joined(&parts, ContentDisplay { version: Version::V2026_07_28, links: false }, &mut out);
         assert_eq!(out.len(), 3);
-        assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text == "ab"));
+        assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text.as_str() == "ab"));
     }
 
     #[test]
@@ -353,7 +355,7 @@ mod tests {
             let mut out = Vec::new();
             blocks([&given], ContentDisplay { version, links }, &mut out);
             assert_eq!(out.len(), count, "{version:?} {links}");
-            assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text == "y: https://x/y"));
+            assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text.as_str() == "y: https://x/y"));
         }
     }
 

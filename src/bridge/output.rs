@@ -18,6 +18,7 @@ use crate::a2a::{
     Artifact, ArtifactLimitExceeded, Artifacts, Content, Fingerprint, Message, Part, PartBody, Role,
     StreamResponse, Task, TaskHistory, TaskState, TaskStatus, TextChange, clean, is_wording, stamp_of,
 };
+use crate::jsonrpc::JsonText;
 
 /// The output of a call so far.
 #[derive(Debug)]
@@ -166,7 +167,7 @@ impl AgentOutput {
         let said = |message: &Message| Some(words(message)).filter(|text| !text.is_empty());
         let made = || {
             let parts = self.artifacts().flat_map(|artifact| &artifact.parts);
-            let texts: Vec<&str> = parts.filter(|part| !part.is_thought()).filter_map(text).collect();
+            let texts: Vec<_> = parts.filter(|part| !part.is_thought()).filter_map(text).collect();
             Some(texts.join("\n")).filter(|text| !text.is_empty())
         };
         let status = self.status.as_deref().and_then(said);
@@ -370,21 +371,18 @@ fn same(one: Option<&Message>, other: Option<&Message>) -> bool {
 
 /// Returns the text of a message, without thoughts.
 pub fn words(message: &Message) -> String {
-    let texts: Vec<&str> = message.parts.iter().filter(|part| !part.is_thought()).filter_map(text).collect();
+    let texts: Vec<_> = message.parts.iter().filter(|part| !part.is_thought()).filter_map(text).collect();
     texts.join("\n")
 }
 
 /// Returns the text of a message with its thoughts, for progress.
 fn all_words(message: &Message) -> String {
-    let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
+    let texts: Vec<_> = message.parts.iter().filter_map(text).collect();
     texts.join("\n")
 }
 
-fn text(part: &Part) -> Option<&str> {
-    match &part.body {
-        PartBody::Text(text) => Some(text),
-        PartBody::Raw(_) | PartBody::Url(_) | PartBody::Data(_) | PartBody::Unknown(_) => None,
-    }
+fn text(part: &Part) -> Option<Cow<'_, str>> {
+    part.body.text().map(JsonText::as_str)
 }
 
 fn made(change: TextChange, name: Option<String>) -> Option<ProgressUpdate> {
@@ -475,7 +473,7 @@ fn readable<'a>(parts: impl Iterator<Item = &'a Part>) -> String {
     let mut text = String::new();
     for part in parts.filter(|part| !part.is_thought()) {
         let line = match &part.body {
-            PartBody::Text(text) => text.clone(),
+            PartBody::Text(text) => text.as_str().into_owned(),
             PartBody::Data(json) if is_wording(json) => continue,
             PartBody::Data(json) => indented(json),
             PartBody::Url(url) => url.clone(),
@@ -633,12 +631,12 @@ impl ClosingMessages {
         let first = self.parts.len().saturating_sub(kept.max(1));
         self.parts.drain(..first);
         if let [Part { body: PartBody::Text(text), .. }] = self.parts.as_mut_slice()
-            && text.len() > MAX_BYTES
+            && text.bytes() > MAX_BYTES
         {
             // Half, so that not every further piece moves a megabyte.
-            let cut = text.len().saturating_sub(MAX_BYTES / 2);
-            let cut = (cut..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-            text.drain(..cut);
+            text.edit(|text| {
+                drop(text.drain(..text.ceil_char_boundary(text.len().saturating_sub(MAX_BYTES / 2))))
+            });
         } else if self.parts.iter().map(Part::bytes).sum::<usize>() > MAX_BYTES {
             self.parts.clear();
         }
@@ -944,7 +942,7 @@ mod tests {
         let mut closing = ClosingMessages::default();
         for text in texts {
             let mut message = ClosingMessages::default();
-            message.parts.push(Part::new(PartBody::Text((*text).to_owned())));
+            message.parts.push(Part::new(PartBody::Text((*text).into())));
             closing.add(&message.message().unwrap());
         }
         closing

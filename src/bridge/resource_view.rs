@@ -135,7 +135,7 @@ struct ArtifactView<'a> {
 
 impl<'a> ArtifactView<'a> {
     fn new(artifact: &'a Artifact, task: &str, most: usize) -> Self {
-        let bytes = artifact.parts.iter().map(part_bytes).sum();
+        let bytes = artifact.parts.iter().map(|part| part.body.bytes()).sum();
         let binary = artifact.parts.iter().any(|part| matches!(part.body, PartBody::Raw(_)));
         let inline = bytes <= most && !binary;
         Self {
@@ -146,13 +146,6 @@ impl<'a> ArtifactView<'a> {
             parts: inline.then(|| EncodedParts::without_metadata(&artifact.parts)),
             bytes: (!inline).then_some(bytes),
         }
-    }
-}
-
-fn part_bytes(part: &Part) -> usize {
-    match &part.body {
-        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
-        PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
     }
 }
 
@@ -196,7 +189,7 @@ pub(crate) fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedR
         match &part.body {
             PartBody::Text(more) => {
                 let (all, _) = text.get_or_insert_with(|| (String::new(), part.media_type.clone()));
-                all.push_str(more);
+                all.push_str(&more.as_str());
             }
             PartBody::Raw(_) => contents.extend(blob(part, uri)),
             PartBody::Url(url) => {
@@ -228,7 +221,9 @@ fn blob(part: &Part, uri: &str) -> Option<EmbeddedResource> {
             Some(embedded(uri, &media_type, ResourceContents::Blob(data)))
         }
         ContentBlock::Resource { resource } => Some(EmbeddedResource { uri: uri.to_owned(), ..resource }),
-        ContentBlock::Text { text, .. } => Some(embedded(uri, "text/plain", ResourceContents::Text(text))),
+        ContentBlock::Text { text, .. } => {
+            Some(embedded(uri, "text/plain", ResourceContents::Text(text.into_string())))
+        }
         ContentBlock::ResourceLink { .. } => None,
     }
 }
@@ -583,7 +578,7 @@ impl EventSummary {
             StreamResponse::Artifact { artifact, append, last_chunk, .. } => Self::ArtifactUpdate {
                 append: *append,
                 artifact_id: short(&artifact.artifact_id),
-                bytes: count(artifact.parts.iter().map(|part| body_bytes(&part.body)).sum()),
+                bytes: count(artifact.parts.iter().map(|part| part.body.bytes()).sum()),
                 last_chunk: *last_chunk,
                 name: artifact.name.as_deref().map(short),
             },
@@ -616,13 +611,6 @@ fn text_of(message: &Message) -> Box<str> {
 
 fn short(text: &str) -> Box<str> {
     clean(text, MAX_TEXT_BYTES).into_boxed_str()
-}
-
-fn body_bytes(body: &PartBody) -> usize {
-    match body {
-        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
-        PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
-    }
 }
 
 #[cfg(test)]

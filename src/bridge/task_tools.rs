@@ -381,7 +381,8 @@ mod tests {
     fn arguments_are_read() {
         let task = || "t".to_owned();
         let text = || "go".to_owned();
-        let said = arguments::ToolArguments { text: Some(text()), ..arguments::ToolArguments::default() };
+        let said =
+            arguments::ToolArguments { text: Some(text().into()), ..arguments::ToolArguments::default() };
         let start =
             || Ok::<TaskToolCall, String>(TaskToolCall::Start { agent: "weather".into(), text: text() });
         for (tool, json, expected) in [

@@ -18,7 +18,7 @@ pub use super::handle::{ResultContext, TaskTools};
 use super::output::{AgentOutput, OutputState};
 use super::resource_uri::task_uri;
 use super::task_status::state_of;
-use crate::a2a::{Part, TaskState};
+use crate::a2a::{Part, PartBody, TaskState};
 use crate::mcp::Version;
 use crate::mcp::tools::{CallToolResult, ContentBlock, ResourceLinks};
 
@@ -258,7 +258,9 @@ fn structured(
     version: Version,
     context: Option<&str>,
 ) -> Option<Box<RawValue>> {
-    if !version.has_structured_output() {
+    let is_data = |part: &Part| matches!(part.body, PartBody::Data(_));
+    // Nearly every result is text alone, which need not be copied.
+    if !version.has_structured_output() || !pieces.iter().any(|piece| piece.parts.iter().any(is_data)) {
         return None;
     }
     let envelope = envelope(String::new(), pieces.iter().filter(|piece| !piece.is_earlier));
@@ -352,7 +354,7 @@ fn envelope_members(structured: &RawValue) -> Option<(BTreeMap<&str, &RawValue>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Artifact, Message, PartBody, Role, StreamResponse, TaskStatus};
+    use crate::a2a::{Artifact, Message, Role, StreamResponse, TaskStatus};
     use crate::seal::Sealer;
 
     fn sealer() -> Sealer {

@@ -107,7 +107,7 @@ impl AgentQuestion {
         let told = match self.inputs.as_slice() {
             [input] => accepted.get(&input.key).map(|content| {
                 let text = reply(content).filter(|_| input.schema.is_none());
-                text.map_or_else(|| PartBody::Data(content.clone()), PartBody::Text)
+                text.map_or_else(|| PartBody::Data(content.clone()), |text| PartBody::Text(text.into()))
             }),
             _ => to_raw_value(accepted).ok().map(PartBody::Data),
         };
@@ -252,7 +252,8 @@ pub fn digest(accepted: &BTreeMap<String, Box<RawValue>>) -> [u8; 16] {
 /// Returns such a digest of a free answer, which is not a form.
 pub(crate) fn digest_of_parts(parts: &[Part]) -> [u8; 16] {
     let pieces = parts.iter().map(|part| match &part.body {
-        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.clone(),
+        PartBody::Text(text) => text.as_str().into_owned(),
+        PartBody::Raw(text) | PartBody::Url(text) => text.clone(),
         PartBody::Data(json) | PartBody::Unknown(json) => canonical(json),
     });
     let pieces: Vec<String> = pieces.collect();
@@ -303,11 +304,11 @@ mod tests {
         question("input-required", r#"{"mcp.inputRequests":{"a":{},"b":{}}}"#)
     }
 
-    fn data(parts: &[Part]) -> &str {
+    fn data(parts: &[Part]) -> std::borrow::Cow<'_, str> {
         match parts {
-            [Part { body: PartBody::Data(json), .. }] => json.get(),
-            [Part { body: PartBody::Text(text), .. }] => text,
-            _ => "nothing",
+            [Part { body: PartBody::Data(json), .. }] => json.get().into(),
+            [Part { body: PartBody::Text(text), .. }] => text.as_str(),
+            _ => "nothing".into(),
         }
     }
 
@@ -378,7 +379,7 @@ mod tests {
     fn the_agent_is_told_in_the_way_it_asked() {
         let told = |question: &AgentQuestion, json: &str| {
             let given = question.read_responses(Some(&raw(json))).unwrap();
-            data(&question.message(&given.accepted)).to_owned()
+            data(&question.message(&given.accepted)).into_owned()
         };
         let plain = question("input-required", r#"{"mcp.inputKey":"k"}"#);
         let accept = |content: &str| format!(r#"{{"action":"accept","content":{content}}}"#);

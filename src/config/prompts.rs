@@ -5,6 +5,7 @@
 //! name. Files are read once, with the configuration. See also `mcp_server::prompts` and
 //! `resources::configured`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
@@ -443,8 +444,10 @@ impl PromptKeys {
         for keys in written.into_iter().filter_map(Spanned::open) {
             let place = keys.section.clone();
             let Some(message) = keys.resolve(context) else { continue };
-            for unknown in
-                message.argument_names().filter(|name| arguments.iter().all(|one| one.name != *name))
+            for unknown in message
+                .argument_names()
+                .into_iter()
+                .filter(|name| arguments.iter().all(|one| one.name != *name))
             {
                 context
                     .problem(&place, format!("names an argument {unknown:?} that the prompt does not have"));
@@ -459,18 +462,18 @@ impl PromptKeys {
 
 impl PromptMessage {
     /// Returns the names of the arguments in its content.
-    fn argument_names(&self) -> impl Iterator<Item = &str> {
-        let texts: [&str; 2] = match &self.content {
-            ContentBlock::Text { text, .. } => [text, ""],
+    fn argument_names(&self) -> Vec<String> {
+        let texts: [Cow<'_, str>; 2] = match &self.content {
+            ContentBlock::Text { text, .. } => [text.as_str(), "".into()],
             ContentBlock::Resource { resource } => match &resource.content {
-                ResourceContents::Text(text) => [&resource.uri, text],
-                ResourceContents::Blob(_) => [&resource.uri, ""],
+                ResourceContents::Text(text) => [(&resource.uri).into(), text.into()],
+                ResourceContents::Blob(_) => [(&resource.uri).into(), "".into()],
             },
             ContentBlock::Image { .. } | ContentBlock::Audio { .. } | ContentBlock::ResourceLink { .. } => {
-                [""; 2]
+                Default::default()
             }
         };
-        texts.into_iter().flat_map(argument_names)
+        texts.iter().flat_map(|text| argument_names(text)).map(str::to_owned).collect()
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Pure. Out of scope: MCP and A2A; the layers above define methods and their params.
 
+mod json_text;
 mod message;
 pub(crate) mod object;
 
@@ -20,6 +21,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub use json_text::JsonText;
 pub use message::{
     Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, recover_id,
     write_error, write_result,

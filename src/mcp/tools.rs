@@ -7,6 +7,8 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::jsonrpc::JsonText;
+
 /// The member of `_meta` that holds data of A2A extensions under their URIs, in requests and in
 /// results: member names of `_meta` are not URIs in MCP.
 pub const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
@@ -153,7 +155,7 @@ impl<'a> ResultMeta<'a> {
 
 impl CallToolResult {
     /// Returns a failure as text for the model.
-    pub fn failure(text: impl Into<String>) -> Self {
+    pub fn failure(text: impl Into<JsonText>) -> Self {
         Self { content: vec![ContentBlock::text(text)], is_error: true, ..Self::default() }
     }
 
@@ -194,7 +196,7 @@ pub enum ContentBlock {
     /// Text.
     Text {
         /// The characters.
-        text: String,
+        text: JsonText,
         /// The audience of the text; absent if the text is for all readers.
         #[serde(skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
@@ -234,14 +236,14 @@ pub enum ContentBlock {
 
 impl ContentBlock {
     /// Returns plain text for all readers.
-    pub fn text(text: impl Into<String>) -> Self {
+    pub fn text(text: impl Into<JsonText>) -> Self {
         Self::Text { text: text.into(), annotations: None }
     }
 
     /// Returns the bytes of its text or data.
     fn bytes(&self) -> usize {
         match self {
-            Self::Text { text, .. } => text.len(),
+            Self::Text { text, .. } => text.bytes(),
             Self::Image { data, .. } | Self::Audio { data, .. } => data.len(),
             Self::Resource { resource } => match &resource.content {
                 ResourceContents::Text(data) | ResourceContents::Blob(data) => data.len(),
@@ -251,7 +253,7 @@ impl ContentBlock {
     }
 
     /// Returns text that only the model needs.
-    pub(crate) fn for_the_model(text: impl Into<String>) -> Self {
+    pub(crate) fn for_the_model(text: impl Into<JsonText>) -> Self {
         Self::Text { text: text.into(), annotations: Some(Annotations { audience: ["assistant"] }) }
     }
 }

@@ -246,7 +246,8 @@ impl McpServer {
             fault => CallError::Fault(fault),
         })?;
         let permit = self.limits.acquire_agent_call(name, to.client_disconnected()).await?;
-        let arguments = arguments::ToolArguments { text: Some(text), ..arguments::ToolArguments::default() };
+        let arguments =
+            arguments::ToolArguments { text: Some(text.into()), ..arguments::ToolArguments::default() };
         let action =
             build(arguments, &self.engine.origin(request, name, None)).map_err(CallError::tool_error)?;
         let opened = OpenedAction { action, skill: None };

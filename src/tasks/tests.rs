@@ -485,7 +485,7 @@ fn own_output_stays_while_a_replica_reads_the_agent() {
     };
     let text = |entry: &TaskEntry| {
         let part = |part: Part| match part.body {
-            PartBody::Text(text) => text,
+            PartBody::Text(text) => text.into_string(),
             other => panic!("{other:?}"),
         };
         entry.visible_state(|inside| {

@@ -17,6 +17,7 @@ use super::super::dialect::Dialect;
 use super::super::encode::WRAPPED;
 use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject};
 use super::super::model::{Part, PartBody, TaskState};
+use crate::jsonrpc::JsonText;
 
 /// Returns the parts of a message or an artifact. Items that are not objects are skipped.
 pub(super) fn parts(list: LenientList<PartIn>) -> Vec<Part> {
@@ -128,7 +129,7 @@ impl<'de> RawPart<'de> {
     }
 
     fn body(&self, kind: &str) -> Option<PartBody> {
-        let text = self.text.and_then(text);
+        let text = self.text.and_then(|raw| JsonText::read(raw).or_else(|| text(raw).map(JsonText::from)));
         // Empty text beside other content is a default value, not the content.
         let alone = self.raw.is_none() && self.url.is_none() && self.data.is_none();
         if let Some(text) = text.filter(|text| alone || !text.is_empty()) {
