@@ -18,7 +18,6 @@ use crate::a2a::{
     Artifact, ArtifactLimitExceeded, Artifacts, Content, Fingerprint, Message, Part, PartBody, Role,
     StreamResponse, Task, TaskHistory, TaskState, TaskStatus, TextChange, clean, is_wording, stamp_of,
 };
-use crate::jsonrpc::JsonText;
 
 /// The output of a call so far.
 #[derive(Debug)]
@@ -167,8 +166,7 @@ impl AgentOutput {
         let said = |message: &Message| Some(words(message)).filter(|text| !text.is_empty());
         let made = || {
             let parts = self.artifacts().flat_map(|artifact| &artifact.parts);
-            let texts: Vec<_> = parts.filter(|part| !part.is_thought()).filter_map(text).collect();
-            Some(texts.join("\n")).filter(|text| !text.is_empty())
+            Some(lines(parts.filter(|part| !part.is_thought()))).filter(|text| !text.is_empty())
         };
         let status = self.status.as_deref().and_then(said);
         status.or_else(|| self.closing_message().as_ref().and_then(said)).or_else(made)
@@ -371,18 +369,23 @@ fn same(one: Option<&Message>, other: Option<&Message>) -> bool {
 
 /// Returns the text of a message, without thoughts.
 pub fn words(message: &Message) -> String {
-    let texts: Vec<_> = message.parts.iter().filter(|part| !part.is_thought()).filter_map(text).collect();
-    texts.join("\n")
+    lines(message.parts.iter().filter(|part| !part.is_thought()))
 }
 
 /// Returns the text of a message with its thoughts, for progress.
 fn all_words(message: &Message) -> String {
-    let texts: Vec<_> = message.parts.iter().filter_map(text).collect();
-    texts.join("\n")
+    lines(&message.parts)
 }
 
-fn text(part: &Part) -> Option<Cow<'_, str>> {
-    part.body.text().map(JsonText::as_str)
+/// Returns the texts of parts, one below the other.
+fn lines<'a>(parts: impl IntoIterator<Item = &'a Part>) -> String {
+    let mut texts = parts.into_iter().filter_map(|part| part.body.text());
+    let mut all = texts.next().map(|first| first.as_str().into_owned()).unwrap_or_default();
+    for text in texts {
+        all.push('\n');
+        all.push_str(&text.as_str());
+    }
+    all
 }
 
 fn made(change: TextChange, name: Option<String>) -> Option<ProgressUpdate> {

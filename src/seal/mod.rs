@@ -116,6 +116,20 @@ struct SealKey {
     cipher: Arc<Mutex<Aes256Siv>>,
 }
 
+/// Maximum bytes that a digest hashes at once: those of nearly every id.
+const SHORT_DIGEST_INPUT: usize = 128;
+
+/// Returns the pieces one after the other; `None` if they do not fit.
+fn join<'a>(buffer: &'a mut [u8], pieces: [&[u8]; 4]) -> Option<&'a [u8]> {
+    let mut length = 0;
+    for piece in pieces {
+        let end = length + piece.len();
+        buffer.get_mut(length..end)?.copy_from_slice(piece);
+        length = end;
+    }
+    buffer.get(..length)
+}
+
 impl Sealer {
     /// Derives one key from each secret. The first seals; all of them open, so that a secret can be
     /// rotated.
@@ -168,11 +182,14 @@ impl Sealer {
     /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
     /// without the key. Ids of different purposes and owners have different digests.
     pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> u64 {
+        let pieces = [&[purpose.byte()], owner.as_bytes(), &[0], id];
+        let mut short = [0; SHORT_DIGEST_INPUT];
+        // At once it takes a third of the time of a hash piece by piece, with the same result.
+        if let Some(joined) = join(&mut short, pieces) {
+            return self.digest.hash(joined);
+        }
         let mut digest = self.digest;
-        digest.write(&[purpose.byte()]);
-        digest.write(owner.as_bytes());
-        digest.write(&[0]);
-        digest.write(id);
+        pieces.into_iter().for_each(|piece| digest.write(piece));
         digest.finish()
     }
 
@@ -378,6 +395,16 @@ mod tests {
             one.digest(TokenPurpose::Task, "agent", b"id2"),
         ] {
             assert_ne!(digest, other);
+        }
+    }
+
+    #[test]
+    fn a_digest_does_not_depend_on_how_its_input_is_read() {
+        let sealer = sealer(&["secret"]);
+        for length in [0, 1, 100, SHORT_DIGEST_INPUT - 3, SHORT_DIGEST_INPUT - 2, 1000] {
+            let id = vec![7; length];
+            let whole = [&[TokenPurpose::Task.byte()], b"a".as_slice(), &[0], &id].concat();
+            assert_eq!(sealer.digest(TokenPurpose::Task, "a", &id), sealer.digest.hash(&whole), "{length}");
         }
     }
 
