@@ -22,7 +22,6 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 use prost::Message as _;
 use rustls::pki_types::ServerName;
-use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 use tonic::Code;
 use tonic::metadata::MetadataMap;
@@ -33,11 +32,9 @@ use crate::config::{OtlpProtocol, ReloadableSecret, Tracing};
 use crate::sync::lock;
 use crate::telemetry::access_log::Sanitized;
 use crate::telemetry::metrics::SpanMetrics;
-use crate::telemetry::trace::{QueuedSpan, Tracer, TracerSettings};
+use crate::telemetry::trace::{QueuedSpan, SpanReceiver, Tracer, TracerSettings};
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
-/// The maximum number of spans of one request.
-const MAX_BATCH: usize = 512;
 /// The time for which a batch that is not full waits for more spans.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// The pause before a batch is sent once more, after a failure that may pass.
@@ -62,7 +59,7 @@ pub(crate) struct SpanExporter {
     resource: ResourceAttributesWithSchema,
     metrics: SpanMetrics,
     /// The queue, until the export begins.
-    spans: Mutex<Option<mpsc::Receiver<QueuedSpan>>>,
+    spans: Mutex<Option<SpanReceiver>>,
 }
 
 /// The way to the collector.
@@ -124,11 +121,13 @@ impl SpanExporter {
         let Some(mut spans) = lock(&self.spans).take() else { return };
         let connection = Connection::new(self);
         let mut is_failing = false;
-        let mut entries = Vec::new();
-        while spans.recv_many(&mut entries, MAX_BATCH).await > 0 {
-            gather(&mut spans, &mut entries).await;
+        loop {
+            let entries = spans.batch(BATCH_DELAY).await;
+            if entries.is_empty() {
+                return;
+            }
             let (mut batch, mut waiting) = (Vec::new(), Vec::new());
-            for entry in entries.drain(..) {
+            for entry in entries {
                 match entry {
                     QueuedSpan::Ended(span) => batch.push(*span),
                     QueuedSpan::Flush(done) => waiting.push(done),
@@ -150,11 +149,11 @@ impl SpanExporter {
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
         let request = ExportTraceServiceRequest { resource_spans };
-        let mut sent = connection.send(request.clone()).await;
+        let mut sent = connection.send(&request).await;
         // One failure may be the idle connection of a collector that was restarted.
         if !was_failing && matches!(&sent, Err(error) if error.may_pass) {
             tokio::time::sleep(RETRY_PAUSE).await;
-            sent = connection.send(request).await;
+            sent = connection.send(&request).await;
         }
         match sent {
             Ok(rejected) => {
@@ -174,26 +173,6 @@ impl SpanExporter {
             }
         }
     }
-}
-
-/// Waits for more spans, until the batch is full, its time is over, or a flush is asked for.
-async fn gather(spans: &mut mpsc::Receiver<QueuedSpan>, entries: &mut Vec<QueuedSpan>) {
-    let gathered = async {
-        let mut seen = 0;
-        while entries.len() < MAX_BATCH {
-            let is_flush = |entry: &QueuedSpan| matches!(entry, QueuedSpan::Flush(_));
-            if entries.get(seen..).is_some_and(|new| new.iter().any(is_flush)) {
-                return;
-            }
-            seen = entries.len();
-            if spans.recv_many(entries, MAX_BATCH - seen).await == 0 {
-                return;
-            }
-        }
-    };
-    // Spans that were received stay in the batch when its time is over.
-    let is_full = tokio::time::timeout(BATCH_DELAY, gathered).await.is_ok();
-    tracing::trace!(is_full, "gathered spans");
 }
 
 fn collector(settings: &Tracing, client: &HttpClient) -> Result<Collector, String> {
@@ -244,10 +223,10 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends a batch. Returns the number of spans that the collector rejected.
-    async fn send(&self, request: ExportTraceServiceRequest) -> Result<u64, ExportError> {
+    async fn send(&self, request: &ExportTraceServiceRequest) -> Result<u64, ExportError> {
         match (&self.exporter.collector, &self.channel) {
             (Collector::Http { client, target, path }, _) => {
-                self.send_http(client, target, path, &request).await
+                self.send_http(client, target, path, request).await
             }
             (Collector::Grpc { .. }, channel) => self.send_grpc(channel.as_ref(), request).await,
         }
@@ -292,7 +271,7 @@ impl<'a> Connection<'a> {
     async fn send_grpc(
         &self,
         channel: Option<&Channel>,
-        message: ExportTraceServiceRequest,
+        message: &ExportTraceServiceRequest,
     ) -> Result<u64, ExportError> {
         let Some(channel) = channel else { return Ok(0) };
         let mut headers = http::HeaderMap::new();
@@ -301,7 +280,7 @@ impl<'a> Connection<'a> {
                 headers.insert(name.clone(), value);
             }
         }
-        let mut request = tonic::Request::new(message);
+        let mut request = tonic::Request::new(message.clone());
         *request.metadata_mut() = MetadataMap::from_headers(headers);
         let mut client =
             TraceServiceClient::new(channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);

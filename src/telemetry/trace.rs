@@ -26,7 +26,7 @@ use opentelemetry_sdk::trace::{
     Sampler, SdkTracer, SdkTracerProvider, Span, SpanData, SpanLimits, SpanProcessor,
 };
 use prometheus::IntCounter;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::sync::lock;
 
@@ -536,7 +536,7 @@ pub(crate) struct Tracer {
     /// A random number below this is sampled.
     threshold: u64,
     trusts_clients: bool,
-    queue: mpsc::Sender<QueuedSpan>,
+    queue: SpanSender,
 }
 
 /// The maximum time for which the end of the process waits for the exporter.
@@ -544,9 +544,9 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Tracer {
     /// Creates a tracer, and the queue of its spans for the exporter.
-    pub(crate) fn new(settings: TracerSettings) -> (Arc<Self>, mpsc::Receiver<QueuedSpan>) {
+    pub(crate) fn new(settings: TracerSettings) -> (Arc<Self>, SpanReceiver) {
         let TracerSettings { ratio, trusts_clients, resource, queue, dropped } = settings;
-        let (queue, spans) = mpsc::channel(queue.max(1));
+        let (queue, spans) = span_queue(queue.max(1));
         // Set here, so that no environment variable of the SDK changes them.
         let limits = SpanLimits {
             max_events_per_span: 64,
@@ -609,7 +609,8 @@ impl Tracer {
         let (done, sent) = oneshot::channel();
         let flushed = async {
             // Fails only if the exporter has gone.
-            if self.queue.send(QueuedSpan::Flush(done)).await.is_ok() {
+            if self.queue.entries.send(QueuedSpan::Flush(done)).await.is_ok() {
+                self.queue.is_due.notify_one();
                 drop(sent.await);
             }
         };
@@ -624,6 +625,7 @@ impl Drop for Tracer {
         if let Err(error) = self.provider.shutdown() {
             tracing::debug!(%error, "failed to shut down tracer");
         }
+        self.queue.is_due.notify_one();
     }
 }
 
@@ -648,11 +650,72 @@ pub(crate) enum QueuedSpan {
     Flush(oneshot::Sender<()>),
 }
 
+impl QueuedSpan {
+    fn is_flush(&self) -> bool {
+        matches!(self, Self::Flush(_))
+    }
+}
+
+/// The maximum number of spans of one batch.
+const MAX_BATCH: usize = 512;
+
+/// The sending end of the queue to the exporter.
+#[derive(Debug, Clone)]
+struct SpanSender {
+    entries: mpsc::Sender<QueuedSpan>,
+    /// Notified when the next batch must not wait for more spans.
+    is_due: Arc<Notify>,
+}
+
+/// The receiving end of the queue to the exporter.
+#[derive(Debug)]
+pub(crate) struct SpanReceiver {
+    entries: mpsc::Receiver<QueuedSpan>,
+    is_due: Arc<Notify>,
+}
+
+fn span_queue(size: usize) -> (SpanSender, SpanReceiver) {
+    let (sender, receiver) = mpsc::channel(size);
+    let is_due = Arc::new(Notify::new());
+    (SpanSender { entries: sender, is_due: Arc::clone(&is_due) }, SpanReceiver { entries: receiver, is_due })
+}
+
+impl SpanReceiver {
+    /// Receives a batch: the first entries, and those of the next `delay`, unless the batch is full or a
+    /// flush is asked for before. Empty once the tracer is dropped. Not cancel-safe.
+    ///
+    /// The entries of the delay are taken at its end: a span that arrives meanwhile wakes no thread.
+    pub(crate) async fn batch(&mut self, delay: Duration) -> Vec<QueuedSpan> {
+        let mut batch = Vec::new();
+        if self.entries.recv_many(&mut batch, MAX_BATCH).await == 0 {
+            return batch;
+        }
+        if batch.len() < MAX_BATCH && !batch.iter().any(QueuedSpan::is_flush) {
+            let due = tokio::time::timeout(delay, self.is_due.notified()).await;
+            tracing::trace!(is_due = due.is_ok(), "gathered spans");
+            while batch.len() < MAX_BATCH
+                && let Ok(entry) = self.entries.try_recv()
+            {
+                batch.push(entry);
+            }
+        }
+        batch
+    }
+}
+
 /// Passes spans to the exporter, and drops those for which there is no room.
 #[derive(Debug)]
 struct SpanQueue {
-    to: mpsc::Sender<QueuedSpan>,
+    to: SpanSender,
     dropped: IntCounter,
+}
+
+impl SpanQueue {
+    /// Returns true if a batch is full, or half of the queue.
+    fn is_filling(&self) -> bool {
+        let most = self.to.entries.max_capacity();
+        most.saturating_sub(self.to.entries.capacity()) >= MAX_BATCH.min(most.div_ceil(2))
+    }
 }
 
 impl fmt::Debug for QueuedSpan {
@@ -665,8 +728,11 @@ impl SpanProcessor for SpanQueue {
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {
-        if self.to.try_send(QueuedSpan::Ended(Box::new(span))).is_err() {
+        if self.to.entries.try_send(QueuedSpan::Ended(Box::new(span))).is_err() {
             self.dropped.inc();
+        }
+        if self.is_filling() {
+            self.to.is_due.notify_one();
         }
     }
 
@@ -685,11 +751,7 @@ mod tests {
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    fn tracer(
-        ratio: f64,
-        trusts_clients: bool,
-        queue: usize,
-    ) -> (Arc<Tracer>, mpsc::Receiver<QueuedSpan>, IntCounter) {
+    fn tracer(ratio: f64, trusts_clients: bool, queue: usize) -> (Arc<Tracer>, SpanReceiver, IntCounter) {
         let dropped = IntCounter::new("dropped", "dropped").unwrap();
         let resource = Resource::builder_empty().build();
         let settings = TracerSettings { ratio, trusts_clients, resource, queue, dropped: dropped.clone() };
@@ -707,12 +769,45 @@ mod tests {
         scope.end(|| RequestFacts { name: "x".into(), attributes: Vec::new(), error: None });
     }
 
-    fn ended(spans: &mut mpsc::Receiver<QueuedSpan>) -> Vec<SpanData> {
+    fn ended(spans: &mut SpanReceiver) -> Vec<SpanData> {
         let mut all = Vec::new();
-        while let Ok(QueuedSpan::Ended(span)) = spans.try_recv() {
+        while let Ok(QueuedSpan::Ended(span)) = spans.entries.try_recv() {
             all.push(*span);
         }
         all
+    }
+
+    /// Ends so many spans.
+    fn end_spans(tracer: &Arc<Tracer>, count: usize) {
+        for _ in 0..count {
+            let scope = scope(&[], Some(tracer));
+            scope.begin_trace(None);
+            end(&scope);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_has_the_spans_of_its_delay() {
+        const DELAY: Duration = Duration::from_secs(1);
+        let (tracer, mut spans, _) = tracer(1.0, false, 2048);
+        end_spans(&tracer, 1);
+        let (batch, ()) = tokio::join!(spans.batch(DELAY), async {
+            tokio::time::sleep(DELAY / 2).await;
+            end_spans(&tracer, 2);
+        });
+        assert_eq!(batch.len(), 3);
+        let begun = tokio::time::Instant::now();
+        let (batch, ()) = tokio::join!(spans.batch(DELAY), async {
+            end_spans(&tracer, 1);
+            tokio::task::yield_now().await;
+            end_spans(&tracer, MAX_BATCH);
+        });
+        assert_eq!((batch.len(), begun.elapsed()), (MAX_BATCH, Duration::ZERO), "a full batch does not wait");
+        let flushed = async { while !spans.batch(DELAY).await.iter().any(QueuedSpan::is_flush) {} };
+        tokio::join!(flushed, tracer.flush());
+        assert_eq!(begun.elapsed(), Duration::ZERO, "a flush does not wait");
+        drop(tracer);
+        assert!(spans.batch(DELAY).await.is_empty());
     }
 
     #[test]
