@@ -3,10 +3,7 @@
 //!
 //! See also `agent` for headers and client certificates, and `auth::outbound` for fetching tokens.
 
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST,
-    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use http::{HeaderName, HeaderValue, Uri};
 
 use super::agent::CardSource;
@@ -594,19 +591,22 @@ pub(super) fn check_scope(text: &str) -> Result<(), String> {
     }
 }
 
-/// Headers that frame the message or control the connection: only `transport` writes them.
-pub(crate) const FRAMING: [HeaderName; 10] = [
-    HOST,
-    CONTENT_LENGTH,
-    TRANSFER_ENCODING,
-    CONNECTION,
-    EXPECT,
-    UPGRADE,
-    TE,
-    TRAILER,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
+/// Returns true for headers that frame the message or control the connection: only `transport` writes them.
+pub(crate) fn is_framing(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "host"
+            | "content-length"
+            | "transfer-encoding"
+            | "connection"
+            | "expect"
+            | "upgrade"
+            | "te"
+            | "trailer"
+            | "keep-alive"
+            | "proxy-connection"
+    )
+}
 
 /// Headers that describe the sent and the accepted content.
 const MEANING: [HeaderName; 4] =
@@ -618,7 +618,7 @@ const FAMILIES: [&str; 6] = ["content-", "accept", "a2a-", "mcp-", "proxy-", "la
 
 /// Returns true if the gateway writes this header itself, so that the operator must not.
 pub(super) fn is_reserved(name: &HeaderName) -> bool {
-    FRAMING.contains(name) || MEANING.contains(name)
+    is_framing(name) || MEANING.contains(name)
 }
 
 /// Returns true if only the operator may write this header, or not even the operator: it is

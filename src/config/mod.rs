@@ -72,7 +72,7 @@ pub(crate) use certificate::{check_spiffe_id, is_spiffe_uri};
 use credentials::unencrypted_credentials;
 pub use credentials::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, OAuth2};
 pub(crate) use credentials::{AgentMethod, MethodSettings, PerMethod};
-pub(crate) use credentials::{FRAMING, is_forbidden};
+pub(crate) use credentials::{is_forbidden, is_framing};
 pub use documentation::{example, key_reference};
 pub use endpoints::{AgentBinding, AgentTimeouts, Breaker, Health, Queue};
 pub(crate) use forms::parse_duration;

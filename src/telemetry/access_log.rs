@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::fmt::{self, Display, Write as _};
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 
@@ -47,9 +47,11 @@ macro_rules! log_line {
         line.write($target, $output);
     }};
     (@name $name:ident) => {
-        $crate::telemetry::access_log::FieldName {
-            text: concat!(" ", stringify!($name), "="),
-            json: concat!(",\"", stringify!($name), "\":"),
+        const {
+            $crate::telemetry::access_log::FieldName {
+                text: $crate::telemetry::access_log::PaddedText::new(concat!(" ", stringify!($name), "=")),
+                json: $crate::telemetry::access_log::PaddedText::new(concat!(",\"", stringify!($name), "\":")),
+            }
         }
     };
     (@event plain $value:expr) => {
@@ -305,8 +307,23 @@ const LINE_BYTES: usize = 640;
 
 /// The name of a field with the characters around it, in each form: put together at compile time.
 pub(super) struct FieldName {
-    pub(super) text: &'static str,
-    pub(super) json: &'static str,
+    pub(super) text: PaddedText,
+    pub(super) json: PaddedText,
+}
+
+/// A short text in an array of one size: a copy of it is one move, where a copy of a string is a call.
+pub(super) struct PaddedText {
+    bytes: [u8; 16],
+    length: usize,
+}
+
+impl PaddedText {
+    /// Returns the text; does not compile if it is longer than 16 bytes.
+    pub(super) const fn new(text: &str) -> Self {
+        let mut bytes = [b' '; 16];
+        bytes.split_at_mut(text.len()).0.copy_from_slice(text.as_bytes());
+        Self { bytes, length: text.len() }
+    }
 }
 
 /// A line that is being written, as JSON or as text.
@@ -418,8 +435,8 @@ impl<const JSON: bool> LogLine<JSON> {
         self.name(name);
         let micros = rounded_micros(value);
         self.push(itoa::Buffer::new().format(micros / 1000));
-        let mut decimals = *b".000";
-        set_digits(&mut decimals, 3, u32::try_from(micros % 1000).unwrap_or_default());
+        let rest = u32::try_from(micros % 1000).unwrap_or_default();
+        let decimals = [b'.', digit(rest, 100), digit(rest, 10), digit(rest, 1)];
         let zeros = decimals.iter().rev().take(2).take_while(|digit| **digit == b'0').count();
         self.text.extend_from_slice(decimals.get(..decimals.len() - zeros).unwrap_or_default());
     }
@@ -436,7 +453,10 @@ impl<const JSON: bool> LogLine<JSON> {
     }
 
     fn name(&mut self, name: FieldName) {
-        self.push(if JSON { name.json } else { name.text });
+        let PaddedText { bytes, length } = if JSON { name.json } else { name.text };
+        let end = self.text.len() + length;
+        self.text.extend_from_slice(&bytes);
+        self.text.truncate(end);
     }
 
     fn shown_text(&mut self, text: &str) {
@@ -489,17 +509,30 @@ pub(super) fn rounded_micros(duration: Duration) -> u64 {
 fn now_text() -> [u8; 27] {
     thread_local! {
         // All lines of a second have all but the last digits in common.
-        static SECOND: Cell<(i64, [u8; 27])> = const { Cell::new((i64::MIN, [0; 27])) };
+        static SECOND: Cell<(u64, [u8; 27])> = const { Cell::new((u64::MAX, [0; 27])) };
     }
-    let now = OffsetDateTime::now_utc();
+    let now = SystemTime::now();
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (second, mut text) = SECOND.get();
-    if second == now.unix_timestamp() {
-        set_digits(&mut text, 25, now.microsecond());
+    if second == since.as_secs() {
+        set_micros(&mut text, since.subsec_micros());
     } else {
-        text = time_text(now);
-        SECOND.set((now.unix_timestamp(), text));
+        text = time_text(now.into());
+        SECOND.set((since.as_secs(), text));
     }
     text
+}
+
+/// Writes the microseconds of a time.
+fn set_micros(text: &mut [u8; 27], micros: u32) {
+    if let Some(digits) = text.get_mut(20..26) {
+        digits.copy_from_slice(&[100_000, 10_000, 1_000, 100, 10, 1].map(|unit| digit(micros, unit)));
+    }
+}
+
+/// Returns the digit of a number in this decimal place.
+fn digit(number: u32, unit: u32) -> u8 {
+    b'0' + u8::try_from(number / unit % 10).unwrap_or_default()
 }
 
 /// Returns a time in UTC with microseconds (RFC 3339).
@@ -513,7 +546,7 @@ fn time_text(time: OffsetDateTime) -> [u8; 27] {
     set_digits(&mut text, 12, hour);
     set_digits(&mut text, 15, minute);
     set_digits(&mut text, 18, second);
-    set_digits(&mut text, 25, time.microsecond());
+    set_micros(&mut text, time.microsecond());
     text
 }
 

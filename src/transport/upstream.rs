@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use super::address_policy::AddressPolicy;
 use super::connection::{Http1Connection, Http2Connection, StreamPermit};
 use super::error::TransportError;
-use crate::config::{FRAMING, Host, ProxyChoice};
+use crate::config::{Host, ProxyChoice, is_framing};
 use crate::sync::lock;
 
 /// The name of HTTP/2 in TLS.
@@ -223,10 +223,8 @@ impl UpstreamInner {
             return Err(TransportError::BadUri("not a plain request"));
         }
         // Searched among the headers that exist: removing each possible one would look them all up.
-        if parts.headers.keys().any(|name| FRAMING.contains(name)) {
-            for name in &FRAMING {
-                parts.headers.remove(name);
-            }
+        while let Some(framing) = parts.headers.keys().find(|name| is_framing(name)).cloned() {
+            parts.headers.remove(framing);
         }
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if self.http2_only {
