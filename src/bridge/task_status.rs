@@ -129,10 +129,11 @@ impl ProgressNotifier {
     /// Returns the notifications for an update, as JSON texts.
     pub fn notifications(&mut self, note: &ProgressUpdate) -> impl Iterator<Item = Vec<u8>> + use<> {
         let text = note.text.as_deref().map(capped);
-        let told = self.token.clone().map(|token| {
+        if self.token.is_some() {
             self.next_progress(note);
-            notifications::progress(&token, self.last, self.total, text)
-        });
+        }
+        let told =
+            self.token.as_ref().map(|token| notifications::progress(token, self.last, self.total, text));
         let logged = text
             .filter(|_| self.logs())
             .map(|text| notifications::message(LoggingLevel::Info, &self.agent, text));

@@ -120,7 +120,7 @@ struct SealKey {
 const SHORT_DIGEST_INPUT: usize = 128;
 
 /// Returns the pieces one after the other; `None` if they do not fit.
-fn join<'a>(buffer: &'a mut [u8], pieces: [&[u8]; 4]) -> Option<&'a [u8]> {
+fn join<'a>(buffer: &'a mut [u8], pieces: &[&[u8]]) -> Option<&'a [u8]> {
     let mut length = 0;
     for piece in pieces {
         let end = length + piece.len();
@@ -185,7 +185,7 @@ impl Sealer {
         let pieces = [&[purpose.byte()], owner.as_bytes(), &[0], id];
         let mut short = [0; SHORT_DIGEST_INPUT];
         // At once it takes a third of the time of a hash piece by piece, with the same result.
-        if let Some(joined) = join(&mut short, pieces) {
+        if let Some(joined) = join(&mut short, &pieces) {
             return self.digest.hash(joined);
         }
         let mut digest = self.digest;
@@ -217,6 +217,14 @@ impl fmt::Debug for Sealer {
     }
 }
 
+/// Maximum bytes of a sealed token that is made without a buffer of its own: nearly every handle.
+const SHORT_TOKEN: usize = 256;
+
+/// Returns the bytes of the sealed pieces.
+fn sealed_bytes(pieces: &[&[u8]]) -> usize {
+    pieces.iter().map(|piece| piece.len()).fold(TOKEN_HEAD_BYTES, usize::saturating_add)
+}
+
 impl SealKey {
     fn derive(secret: &[u8]) -> Result<Self, NoKey> {
         if secret.is_empty() {
@@ -231,22 +239,38 @@ impl SealKey {
     }
 
     fn seal(&self, purpose: TokenPurpose, caller: &str, pieces: &[&[u8]]) -> String {
-        URL_SAFE_NO_PAD.encode(self.seal_raw(purpose, caller, pieces))
+        let mut short = [0; SHORT_TOKEN];
+        match short.get_mut(..sealed_bytes(pieces)) {
+            Some(raw) => URL_SAFE_NO_PAD.encode(self.seal_into(raw, purpose, caller, pieces)),
+            None => URL_SAFE_NO_PAD.encode(self.seal_raw(purpose, caller, pieces)),
+        }
     }
 
-    /// Seals the pieces as one text, in the buffer of the result.
     fn seal_raw(&self, purpose: TokenPurpose, caller: &str, pieces: &[&[u8]]) -> Vec<u8> {
+        let mut raw = vec![0; sealed_bytes(pieces)];
+        let length = self.seal_into(&mut raw, purpose, caller, pieces).len();
+        raw.truncate(length);
+        raw
+    }
+
+    /// Seals the pieces as one text, in a buffer of just their size; returns it, or nothing.
+    fn seal_into<'a>(
+        &self,
+        raw: &'a mut [u8],
+        purpose: TokenPurpose,
+        caller: &str,
+        pieces: &[&[u8]],
+    ) -> &'a [u8] {
         let headers = [&[purpose.byte()], caller.as_bytes()];
-        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let mut raw = Vec::with_capacity(length.saturating_add(TOKEN_HEAD_BYTES));
-        raw.extend_from_slice(&[0; TOKEN_HEAD_BYTES]);
-        pieces.iter().for_each(|piece| raw.extend_from_slice(piece));
-        let Some((head, text)) = raw.split_first_chunk_mut::<TOKEN_HEAD_BYTES>() else { return Vec::new() };
+        let Some((head, text)) = raw.split_first_chunk_mut::<TOKEN_HEAD_BYTES>() else { return &[] };
+        if join(text, pieces).is_none() {
+            return &[];
+        }
         let sealed = self.with_cipher(|cipher| cipher.encrypt_in_place_detached(headers, text));
         let Ok(tag) = sealed else {
             // Only for more than 126 headers. The text is still unencrypted here, so none of it may
             // leave.
-            return Vec::new();
+            return &[];
         };
         head.iter_mut().zip(self.id.into_iter().chain(tag)).for_each(|(place, byte)| *place = byte);
         raw

@@ -29,7 +29,7 @@ pub(crate) struct DecodedBody {
     /// Name of the conversation in 0.1.
     session_id: LenientString,
     status: LenientObject<StatusIn>,
-    artifacts: LenientList<LenientObject<ArtifactIn>>,
+    artifacts: LenientList<ArtifactItem>,
     history: Option<Box<RawValue>>,
     artifact: LenientObject<ArtifactIn>,
     append: LenientBool,
@@ -141,7 +141,7 @@ impl DecodedBody {
             context_id: self.context_id.filled().or(self.session_id.filled()),
             status: status(self.status)
                 .ok_or_else(|| AgentError::invalid_response("a task without status"))?,
-            artifacts: self.artifacts.items().filter_map(|artifact| artifact.0).map(Artifact::from).collect(),
+            artifacts: self.artifacts.items().filter_map(|ArtifactItem(artifact)| artifact).collect(),
             history: TaskHistory::new(self.history),
             metadata: object(self.metadata),
         })
@@ -384,6 +384,16 @@ pub(super) struct ArtifactIn {
     append: LenientBool,
     last_chunk: LenientBool,
     metadata: Option<Box<RawValue>>,
+}
+
+/// An artifact of a task, or nothing if it is not an object.
+struct ArtifactItem(Option<Artifact>);
+
+impl<'de> Deserialize<'de> for ArtifactItem {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let LenientObject(found) = LenientObject::<ArtifactIn>::deserialize(deserializer)?;
+        Ok(Self(found.map(Artifact::from)))
+    }
 }
 
 impl ArtifactIn {

@@ -9,13 +9,13 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::super::dialect::Dialect;
 use super::super::encode::WRAPPED;
-use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject};
+use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject, absent};
 use super::super::model::{Part, PartBody, TaskState};
 use crate::jsonrpc::JsonText;
 
@@ -284,8 +284,15 @@ impl Default for StateIn {
 
 impl<'de> Deserialize<'de> for StateIn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let LenientString(word) = LenientString::deserialize(deserializer)?;
-        Ok(Self(word.as_deref().map_or(TaskState::Unknown, TaskState::from_wire)))
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = StateIn;
+            absent!(bool, number, list, object);
+            fn visit_str<E>(self, word: &str) -> Result<StateIn, E> {
+                Ok(StateIn(TaskState::from_wire(word)))
+            }
+        }
+        deserializer.deserialize_any(Reader)
     }
 }
 
