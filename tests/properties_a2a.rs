@@ -241,7 +241,7 @@ proptest! {
         for dialect in DIALECTS {
             let back = there_and_back(dialect, &message(parts.clone()));
             prop_assert_eq!(back.parts.len(), 4);
-            prop_assert!(matches!(&back.parts[0].body, PartBody::Text(same) if same.as_str() == text));
+            prop_assert!(matches!(&back.parts[0].body, PartBody::Text(same) if same.to_str() == text));
             let PartBody::Data(data) = &back.parts[1].body else { panic!("{:?}", back.parts[1]) };
             prop_assert_eq!(data.get(), value.to_string());
             for part in &back.parts[2..] {
@@ -365,7 +365,7 @@ proptest! {
                 Ok(TextChange::Nothing) | Err(_) => {}
             }
             let parts = artifacts.iter().flat_map(|artifact| &artifact.parts);
-            let text: String = parts.map(|part| match &part.body { PartBody::Text(text) => text.as_str(), _ => "".into() }).collect();
+            let text: String = parts.map(|part| match &part.body { PartBody::Text(text) => text.to_str(), _ => "".into() }).collect();
             prop_assert_eq!(&shown, &text);
             prop_assert!(artifacts.bytes() <= max_bytes);
         }

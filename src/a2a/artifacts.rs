@@ -166,7 +166,7 @@ impl Artifacts {
 
 /// Returns the text of the parts, joined: agents split it anywhere.
 fn text_of(parts: &[Part]) -> String {
-    parts.iter().filter_map(|part| part.body.text()).map(JsonText::as_str).collect()
+    parts.iter().filter_map(|part| part.body.text()).map(JsonText::to_str).collect()
 }
 
 fn same_parts(one: &[Part], other: &[Part]) -> bool {

@@ -175,7 +175,10 @@ impl Pieces {
         let (mut text, mut room) = (String::new(), LONGEST_ARTIFACT);
         for part in &artifact.parts {
             if let PartBody::Text(more) = &part.body {
-                let more = more.as_str();
+                if room == 0 {
+                    continue;
+                }
+                let more = more.to_str();
                 let end = more.floor_char_boundary(room);
                 text.push_str(more.get(..end).unwrap_or_default());
                 room -= end;
@@ -206,7 +209,7 @@ impl Pieces {
 
 fn content(part: &Part) -> (&'static str, String) {
     match &part.body {
-        PartBody::Text(text) => ("text", text.as_str().into_owned()),
+        PartBody::Text(text) => ("text", text.to_str().into_owned()),
         PartBody::Raw(base64) => ("raw", base64.clone()),
         PartBody::Url(url) => ("url", url.clone()),
         PartBody::Data(json) => ("data", canonical(json)),

@@ -112,7 +112,7 @@ pub enum PartBody {
 }
 
 impl PartBody {
-    /// Returns the size of the content in bytes.
+    /// Returns the size of the content in bytes: of texts without escapes, of data as JSON.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.bytes(),
@@ -175,7 +175,7 @@ impl Part {
             && self.metadata.is_none()
             && let Some(Self { body: PartBody::Text(text), metadata: None, .. }) = parts.last_mut()
         {
-            let more = more.as_str();
+            let more = more.to_str();
             text.edit(|text| {
                 if !continues(text, &more) {
                     text.push('\n');

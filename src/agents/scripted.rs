@@ -171,7 +171,7 @@ fn describe(operation: &AgentOperation) -> (&'static str, String) {
 
 fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().map(|part| match &part.body {
-        PartBody::Text(text) => text.as_str().into_owned(),
+        PartBody::Text(text) => text.to_str().into_owned(),
         other => format!("{other:?}"),
     });
     texts.collect()

@@ -444,7 +444,7 @@ fn status_hash(status: &TaskStatus) -> u64 {
         message.message_id.hash(&mut hasher);
         for part in &message.parts {
             match &part.body {
-                PartBody::Text(text) => text.as_str().hash(&mut hasher),
+                PartBody::Text(text) => text.hash(&mut hasher),
                 PartBody::Raw(text) | PartBody::Url(text) => text.hash(&mut hasher),
                 PartBody::Data(json) | PartBody::Unknown(json) => json.get().hash(&mut hasher),
             }

@@ -61,7 +61,7 @@ pub(crate) fn joined<'a>(
         let plain = matches!(&part.body, PartBody::Text(_)) && part.metadata.is_none();
         match (&part.body, out.last_mut()) {
             (PartBody::Text(more), Some(ContentBlock::Text { text, .. })) if open && plain => {
-                text.push_str(&more.as_str())
+                text.push_str(&more.to_str())
             }
             _ => add(part, display, out),
         }
@@ -89,12 +89,12 @@ fn block(part: &Part, version: Version) -> ContentBlock {
     match &part.body {
         PartBody::Text(text) => match hints.resource_uri {
             Some(uri) => {
-                embedded(uri, part.media_type.clone(), ResourceContents::Text(text.as_str().into_owned()))
+                embedded(uri, part.media_type.clone(), ResourceContents::Text(text.to_str().into_owned()))
             }
             None => ContentBlock::text(text.clone()),
         },
         PartBody::Raw(data) => match standard_base64(data) {
-            Some(data) => raw(part, &data, hints, version),
+            Some(data) => raw(part, data.into_owned(), hints, version),
             None => {
                 let name = part.filename.as_deref().unwrap_or("without a name");
                 ContentBlock::text(format!(
@@ -107,19 +107,17 @@ fn block(part: &Part, version: Version) -> ContentBlock {
     }
 }
 
-fn raw(part: &Part, data: &str, hints: DisplayHints, version: Version) -> ContentBlock {
+fn raw(part: &Part, data: String, hints: DisplayHints, version: Version) -> ContentBlock {
     let media_type = part.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
     let is = |kind: &str| media_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind));
     match hints.resource_uri {
-        None if is("image/") => ContentBlock::Image { data: data.to_owned(), media_type },
-        None if is("audio/") && version.has_audio() => {
-            ContentBlock::Audio { data: data.to_owned(), media_type }
-        }
+        None if is("image/") => ContentBlock::Image { data, media_type },
+        None if is("audio/") && version.has_audio() => ContentBlock::Audio { data, media_type },
         None => {
             let uri = format!("a2a-file:///{}", path_safe(part.filename.as_deref().unwrap_or("file")));
-            embedded(uri, Some(media_type), ResourceContents::Blob(data.to_owned()))
+            embedded(uri, Some(media_type), ResourceContents::Blob(data))
         }
-        Some(uri) => embedded(uri, Some(media_type), ResourceContents::Blob(data.to_owned())),
+        Some(uri) => embedded(uri, Some(media_type), ResourceContents::Blob(data)),
     }
 }
 
@@ -210,8 +208,8 @@ impl<'a> StructuredEnvelope<'a> {
         for part in parts.iter().filter(|part| !part.is_thought()) {
             let is_text = matches!(part.body, PartBody::Text(_));
             match &part.body {
-                PartBody::Text(text) if is_artifact && open => self.text.push_str(&text.as_str()),
-                PartBody::Text(text) => self.say(&text.as_str()),
+                PartBody::Text(text) if is_artifact && open => self.text.push_str(&text.to_str()),
+                PartBody::Text(text) => self.say(&text.to_str()),
                 PartBody::Data(json) => self.data.push(json),
                 PartBody::Unknown(json) => self.say(json.get()),
                 PartBody::Url(url) => {
@@ -341,7 +339,7 @@ mod tests {
         let mut out = Vec::new();
         joined(&parts, ContentDisplay { version: Version::V2026_07_28, links: false }, &mut out);
         assert_eq!(out.len(), 3);
-        assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text.as_str() == "ab"));
+        assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text.to_str() == "ab"));
     }
 
     #[test]
@@ -355,7 +353,7 @@ mod tests {
             let mut out = Vec::new();
             blocks([&given], ContentDisplay { version, links }, &mut out);
             assert_eq!(out.len(), count, "{version:?} {links}");
-            assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text.as_str() == "y: https://x/y"));
+            assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text.to_str() == "y: https://x/y"));
         }
     }
 

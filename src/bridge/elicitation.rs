@@ -174,7 +174,7 @@ fn in_data(part: &Part) -> Option<String> {
 }
 
 fn in_text(part: &Part) -> Option<String> {
-    let text = part.body.text()?.as_str();
+    let text = part.body.text()?.to_str();
     text.match_indices("https://").find_map(|(start, _)| {
         let ends =
             |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '"' | '\'' | '`' | ')' | ']' | '}' | '|');

@@ -380,10 +380,10 @@ fn all_words(message: &Message) -> String {
 /// Returns the texts of parts, one below the other.
 fn lines<'a>(parts: impl IntoIterator<Item = &'a Part>) -> String {
     let mut texts = parts.into_iter().filter_map(|part| part.body.text());
-    let mut all = texts.next().map(|first| first.as_str().into_owned()).unwrap_or_default();
+    let mut all = texts.next().map(|first| first.to_str().into_owned()).unwrap_or_default();
     for text in texts {
         all.push('\n');
-        all.push_str(&text.as_str());
+        all.push_str(&text.to_str());
     }
     all
 }
@@ -476,10 +476,10 @@ fn readable<'a>(parts: impl Iterator<Item = &'a Part>) -> String {
     let mut text = String::new();
     for part in parts.filter(|part| !part.is_thought()) {
         let line = match &part.body {
-            PartBody::Text(text) => text.as_str().into_owned(),
+            PartBody::Text(text) => text.to_str(),
             PartBody::Data(json) if is_wording(json) => continue,
-            PartBody::Data(json) => indented(json),
-            PartBody::Url(url) => url.clone(),
+            PartBody::Data(json) => indented(json).into(),
+            PartBody::Url(url) => url.into(),
             PartBody::Raw(_) | PartBody::Unknown(_) => continue,
         };
         if !text.is_empty() {

@@ -189,7 +189,7 @@ pub(crate) fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedR
         match &part.body {
             PartBody::Text(more) => {
                 let (all, _) = text.get_or_insert_with(|| (String::new(), part.media_type.clone()));
-                all.push_str(&more.as_str());
+                all.push_str(&more.to_str());
             }
             PartBody::Raw(_) => contents.extend(blob(part, uri)),
             PartBody::Url(url) => {

@@ -252,7 +252,7 @@ pub fn digest(accepted: &BTreeMap<String, Box<RawValue>>) -> [u8; 16] {
 /// Returns such a digest of a free answer, which is not a form.
 pub(crate) fn digest_of_parts(parts: &[Part]) -> [u8; 16] {
     let pieces = parts.iter().map(|part| match &part.body {
-        PartBody::Text(text) => text.as_str().into_owned(),
+        PartBody::Text(text) => text.to_str().into_owned(),
         PartBody::Raw(text) | PartBody::Url(text) => text.clone(),
         PartBody::Data(json) | PartBody::Unknown(json) => canonical(json),
     });
@@ -307,7 +307,7 @@ mod tests {
     fn data(parts: &[Part]) -> std::borrow::Cow<'_, str> {
         match parts {
             [Part { body: PartBody::Data(json), .. }] => json.get().into(),
-            [Part { body: PartBody::Text(text), .. }] => text.as_str(),
+            [Part { body: PartBody::Text(text), .. }] => text.to_str(),
             _ => "nothing".into(),
         }
     }

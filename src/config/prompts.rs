@@ -464,7 +464,7 @@ impl PromptMessage {
     /// Returns the names of the arguments in its content.
     fn argument_names(&self) -> Vec<String> {
         let texts: [Cow<'_, str>; 2] = match &self.content {
-            ContentBlock::Text { text, .. } => [text.as_str(), "".into()],
+            ContentBlock::Text { text, .. } => [text.to_str(), "".into()],
             ContentBlock::Resource { resource } => match &resource.content {
                 ResourceContents::Text(text) => [(&resource.uri).into(), text.into()],
                 ResourceContents::Blob(_) => [(&resource.uri).into(), "".into()],

@@ -4,49 +4,88 @@
 //! a long text and to make them again costs more than everything else that a call does with it.
 
 use std::borrow::Cow;
-use std::{fmt, mem};
+use std::hash::{Hash, Hasher};
+use std::{fmt, iter, mem};
 
-use memchr::memmem;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 /// A text of a peer or of the gateway, written as a JSON string.
 ///
-/// Two texts are equal if their characters are, with whatever escapes they came.
+/// Two texts are equal if their characters are, with whatever escapes they came; so are their hashes and
+/// their sizes.
 #[derive(Clone)]
 pub struct JsonText(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// A JSON string without `\u` escapes, so that decoding it never fails.
-    Json(Box<RawValue>),
+    /// A JSON string with so many escapes, each of one character and two bytes: none by number.
+    Json {
+        json: Box<RawValue>,
+        escapes: usize,
+    },
     Characters(String),
 }
+
+/// Bytes of a text for each escape: with more escapes it is held as characters, so that its size is about
+/// that of its memory.
+const BYTES_PER_ESCAPE: usize = 8;
+
+/// Bytes that are hashed at once.
+const HASH_BLOCK_BYTES: usize = 64;
 
 impl JsonText {
     /// Reads a JSON string. `None` for any other value, and for text with half of a surrogate pair.
     pub(crate) fn read(json: &RawValue) -> Option<Self> {
-        let text = json.get();
-        if !text.starts_with('"') {
-            return None;
-        }
-        let may_be_half = memmem::find(text.as_bytes(), br"\u").is_some();
-        match may_be_half {
-            true => serde_json::from_str(text).ok().map(|text| Self(Form::Characters(text))),
-            false => Some(Self(Form::Json(json.to_owned()))),
+        let inner = inner(json)?;
+        match simple_escapes(inner) {
+            Some(escapes) if escapes.saturating_mul(BYTES_PER_ESCAPE) <= inner.len() => {
+                Some(Self(Form::Json { json: json.to_owned(), escapes }))
+            }
+            Some(_) | None => serde_json::from_str(json.get()).ok().map(|text| Self(Form::Characters(text))),
         }
     }
 
     /// Returns the characters; decodes them if there are escapes.
-    pub fn as_str(&self) -> Cow<'_, str> {
+    pub fn to_str(&self) -> Cow<'_, str> {
         match &self.0 {
             Form::Characters(text) => Cow::Borrowed(text),
-            Form::Json(json) => match unescaped(json) {
-                Some(text) => Cow::Borrowed(text),
-                None => Cow::Owned(serde_json::from_str(json.get()).unwrap_or_default()),
-            },
+            Form::Json { json, escapes: 0 } => Cow::Borrowed(inner(json).unwrap_or_default()),
+            Form::Json { .. } => {
+                let mut text = String::with_capacity(self.bytes());
+                self.runs().for_each(|run| text.push_str(run));
+                Cow::Owned(text)
+            }
         }
+    }
+
+    /// Returns the characters in pieces, without copying any.
+    fn runs(&self) -> impl Iterator<Item = &str> {
+        let (mut rest, mut is_escaped) = match &self.0 {
+            Form::Characters(text) => (text.as_str(), false),
+            Form::Json { json, escapes } => (inner(json).unwrap_or_default(), *escapes > 0),
+        };
+        iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let end = if is_escaped { memchr::memchr(b'\\', rest.as_bytes()) } else { None };
+            is_escaped = end.is_some();
+            match end {
+                None => Some(mem::take(&mut rest)),
+                Some(0) => {
+                    let (escape, after) = rest.split_at_checked(2)?;
+                    rest = after;
+                    Some(unescaped(escape))
+                }
+                Some(end) => {
+                    let (run, after) = rest.split_at_checked(end)?;
+                    rest = after;
+                    Some(run)
+                }
+            }
+        })
     }
 
     /// Returns true if the text has no characters.
@@ -54,11 +93,11 @@ impl JsonText {
         self.bytes() == 0
     }
 
-    /// Returns the bytes that it takes in memory, without quotation marks.
+    /// Returns the bytes of its characters. It takes at most an eighth more in memory.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             Form::Characters(text) => text.len(),
-            Form::Json(json) => json.get().len().saturating_sub(2),
+            Form::Json { json, escapes } => inner(json).unwrap_or_default().len().saturating_sub(*escapes),
         }
     }
 
@@ -66,7 +105,7 @@ impl JsonText {
     pub(crate) fn json_bytes(&self) -> usize {
         match &self.0 {
             Form::Characters(text) => 2 + text.len() + text.len() / 8,
-            Form::Json(json) => json.get().len(),
+            Form::Json { json, .. } => json.get().len(),
         }
     }
 
@@ -86,15 +125,40 @@ impl JsonText {
     pub fn into_string(self) -> String {
         match self.0 {
             Form::Characters(text) => text,
-            Form::Json(_) => self.as_str().into_owned(),
+            Form::Json { .. } => self.to_str().into_owned(),
         }
     }
 }
 
-/// Returns the characters of a JSON string without escapes.
-fn unescaped(json: &RawValue) -> Option<&str> {
-    let inner = json.get().strip_prefix('"')?.strip_suffix('"')?;
-    memchr::memchr(b'\\', inner.as_bytes()).is_none().then_some(inner)
+/// Returns the JSON between the quotation marks; `None` for any value but a string.
+fn inner(json: &RawValue) -> Option<&str> {
+    json.get().strip_prefix('"')?.strip_suffix('"')
+}
+
+/// Returns the number of escapes in a string; `None` if there is one by number (`\u`).
+fn simple_escapes(inner: &str) -> Option<usize> {
+    let (mut rest, mut count) = (inner.as_bytes(), 0);
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        let [_, escape, after @ ..] = rest.get(at..)? else { return None };
+        if *escape == b'u' {
+            return None;
+        }
+        (rest, count) = (after, count + 1);
+    }
+    Some(count)
+}
+
+/// Returns the character of an escape.
+fn unescaped(escape: &str) -> &str {
+    match escape {
+        r"\n" => "\n",
+        r"\r" => "\r",
+        r"\t" => "\t",
+        r"\b" => "\u{8}",
+        r"\f" => "\u{c}",
+        // The others stand for themselves.
+        other => other.strip_prefix('\\').unwrap_or(other),
+    }
 }
 
 impl From<String> for JsonText {
@@ -117,21 +181,43 @@ impl Default for JsonText {
 
 impl PartialEq for JsonText {
     fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
+        self.bytes() == other.bytes() && self.to_str() == other.to_str()
     }
 }
 impl Eq for JsonText {}
 
+impl Hash for JsonText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // In blocks of one size, whatever the pieces are: to a hasher one write may differ from two.
+        let (mut block, mut length) = ([0; HASH_BLOCK_BYTES], 0);
+        for run in self.runs() {
+            let mut rest = run.as_bytes();
+            while !rest.is_empty() {
+                let room = block.get_mut(length..).unwrap_or_default();
+                let (head, after) = rest.split_at(room.len().min(rest.len()));
+                room.iter_mut().zip(head).for_each(|(place, byte)| *place = *byte);
+                (rest, length) = (after, length + head.len());
+                if length == HASH_BLOCK_BYTES {
+                    state.write(&block);
+                    length = 0;
+                }
+            }
+        }
+        state.write(block.get(..length).unwrap_or_default());
+        state.write_usize(self.bytes());
+    }
+}
+
 impl fmt::Debug for JsonText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().fmt(f)
+        self.to_str().fmt(f)
     }
 }
 
 impl Serialize for JsonText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            Form::Json(json) => json.serialize(serializer),
+            Form::Json { json, .. } => json.serialize(serializer),
             Form::Characters(text) => serializer.serialize_str(text),
         }
     }
@@ -140,15 +226,22 @@ impl Serialize for JsonText {
 impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = <&RawValue>::deserialize(deserializer)?;
-        Self::read(json).ok_or_else(|| D::Error::custom("a string is expected"))
+        Self::read(json)
+            .ok_or_else(|| D::Error::custom("a string without half of a surrogate pair is expected"))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
     use proptest::prelude::*;
 
     use super::*;
+
+    fn hash(text: &JsonText) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
+    }
 
     fn read(json: &str) -> Option<JsonText> {
         JsonText::read(serde_json::from_str::<&RawValue>(json).unwrap())
@@ -159,10 +252,13 @@ mod tests {
         for (json, characters) in [
             (r#""""#, ""),
             (r#""São Pedro""#, "São Pedro"),
-            (r#""a\"b\\c\/d\n\t\r\b\f""#, "a\"b\\c/d\n\t\r\u{8}\u{c}"),
+            (
+                r#""They said \"rain\".\nTake \\ or \/ with you, for the sea is cold\t\r\b\f on the way to the beach of today""#,
+                "They said \"rain\".\nTake \\ or / with you, for the sea is cold\t\r\u{8}\u{c} on the way to the beach of today",
+            ),
         ] {
             let text = read(json).unwrap();
-            assert_eq!(text.as_str(), characters);
+            assert_eq!(text.to_str(), characters);
             assert_eq!(serde_json::to_string(&text).unwrap(), json);
             assert_eq!(text, JsonText::from(characters));
             assert_eq!(text.is_empty(), characters.is_empty());
@@ -186,21 +282,30 @@ mod tests {
     }
 
     #[test]
+    fn a_text_of_many_escapes_is_held_as_characters() {
+        let text = read(r#""{\"a\":[\/]}""#).unwrap();
+        assert_eq!(text, JsonText::from(r#"{"a":[/]}"#));
+        assert_eq!(serde_json::to_string(&text).unwrap(), r#""{\"a\":[/]}""#);
+    }
+
+    #[test]
     fn a_changed_text_is_characters() {
         let mut text = read(r#""a\n""#).unwrap();
         text.push_str("\"b");
-        assert_eq!(text.as_str(), "a\n\"b");
+        assert_eq!(text.to_str(), "a\n\"b");
         assert_eq!(serde_json::to_string(&text).unwrap(), r#""a\n\"b""#);
     }
 
     proptest! {
         #[test]
-        fn characters_survive_both_forms(characters in any::<String>()) {
+        fn characters_survive_both_forms(characters in prop_oneof![any::<String>(), "([a-zé ]{8,20}[\"\\\\\n\t/]){0,12}"]) {
             let json = serde_json::to_string(&characters).unwrap();
             let text = read(&json).unwrap();
-            prop_assert_eq!(text.as_str(), characters.as_str());
+            prop_assert_eq!(text.to_str(), characters.as_str());
             prop_assert_eq!(serde_json::from_str::<String>(&serde_json::to_string(&text).unwrap()).unwrap(), characters.as_str());
-            prop_assert_eq!(&text, &JsonText::from(characters));
+            let plain = JsonText::from(characters);
+            prop_assert_eq!(&text, &plain);
+            prop_assert_eq!((text.bytes(), hash(&text)), (plain.bytes(), hash(&plain)));
         }
     }
 }

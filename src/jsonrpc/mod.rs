@@ -1,5 +1,6 @@
-//! JSON-RPC 2.0: parsing and encoding of messages, and the two passes over the bytes of a body: the
-//! check before it is parsed (UTF-8, nesting, surrogates), and the names of all members.
+//! JSON-RPC 2.0: parsing and encoding of messages; texts that pass through unchanged; and the two
+//! passes over the bytes of a body: the check before it is parsed (UTF-8, nesting, surrogates), and the
+//! names of all members.
 //!
 //! serde_json skips raw values without a check of their depth or their escapes, so that a body
 //! could carry both to the next parser. The JSON grammar is left to the parser. Names are for text

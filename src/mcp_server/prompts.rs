@@ -154,7 +154,7 @@ fn filled_block(
     room: &mut usize,
 ) -> Option<ContentBlock> {
     Some(match block {
-        ContentBlock::Text { text, .. } => ContentBlock::text(filled(&text.as_str(), given, room)?),
+        ContentBlock::Text { text, .. } => ContentBlock::text(filled(&text.to_str(), given, room)?),
         ContentBlock::Resource { resource } => {
             let uri = filled(&resource.uri, given, room)?;
             let content = match &resource.content {

@@ -117,7 +117,7 @@ struct SealKey {
 }
 
 /// Maximum bytes that a digest hashes at once: those of nearly every id.
-const SHORT_DIGEST_INPUT: usize = 128;
+const SHORT_DIGEST_BYTES: usize = 128;
 
 /// Returns the pieces one after the other; `None` if they do not fit.
 fn join<'a>(buffer: &'a mut [u8], pieces: &[&[u8]]) -> Option<&'a [u8]> {
@@ -183,8 +183,8 @@ impl Sealer {
     /// without the key. Ids of different purposes and owners have different digests.
     pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> u64 {
         let pieces = [&[purpose.byte()], owner.as_bytes(), &[0], id];
-        let mut short = [0; SHORT_DIGEST_INPUT];
-        // At once it takes a third of the time of a hash piece by piece, with the same result.
+        let mut short = [0; SHORT_DIGEST_BYTES];
+        // One hash of the whole takes a third of the time of a hash piece by piece; the result is the same.
         if let Some(joined) = join(&mut short, &pieces) {
             return self.digest.hash(joined);
         }
@@ -218,7 +218,7 @@ impl fmt::Debug for Sealer {
 }
 
 /// Maximum bytes of a sealed token that is made without a buffer of its own: nearly every handle.
-const SHORT_TOKEN: usize = 256;
+const SHORT_TOKEN_BYTES: usize = 256;
 
 /// Returns the bytes of the sealed pieces.
 fn sealed_bytes(pieces: &[&[u8]]) -> usize {
@@ -239,7 +239,7 @@ impl SealKey {
     }
 
     fn seal(&self, purpose: TokenPurpose, caller: &str, pieces: &[&[u8]]) -> String {
-        let mut short = [0; SHORT_TOKEN];
+        let mut short = [0; SHORT_TOKEN_BYTES];
         match short.get_mut(..sealed_bytes(pieces)) {
             Some(raw) => URL_SAFE_NO_PAD.encode(self.seal_into(raw, purpose, caller, pieces)),
             None => URL_SAFE_NO_PAD.encode(self.seal_raw(purpose, caller, pieces)),
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn a_digest_does_not_depend_on_how_its_input_is_read() {
         let sealer = sealer(&["secret"]);
-        for length in [0, 1, 100, SHORT_DIGEST_INPUT - 3, SHORT_DIGEST_INPUT - 2, 1000] {
+        for length in [0, 1, 100, SHORT_DIGEST_BYTES - 3, SHORT_DIGEST_BYTES - 2, 1000] {
             let id = vec![7; length];
             let whole = [&[TokenPurpose::Task.byte()], b"a".as_slice(), &[0], &id].concat();
             assert_eq!(sealer.digest(TokenPurpose::Task, "a", &id), sealer.digest.hash(&whole), "{length}");

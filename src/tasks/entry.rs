@@ -684,7 +684,7 @@ impl VisibleState {
 fn hash_part(part: &Part, hasher: &mut impl Hasher) {
     std::mem::discriminant(&part.body).hash(hasher);
     match &part.body {
-        PartBody::Text(text) => text.as_str().hash(hasher),
+        PartBody::Text(text) => text.hash(hasher),
         PartBody::Raw(text) | PartBody::Url(text) => text.hash(hasher),
         PartBody::Data(json) | PartBody::Unknown(json) => json.get().hash(hasher),
     }

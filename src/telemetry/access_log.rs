@@ -512,7 +512,8 @@ fn now_text() -> [u8; 27] {
         static SECOND: Cell<(u64, [u8; 27])> = const { Cell::new((u64::MAX, [0; 27])) };
     }
     let now = SystemTime::now();
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    // A clock that was never set may be before 1970.
+    let Ok(since) = now.duration_since(UNIX_EPOCH) else { return time_text(now.into()) };
     let (second, mut text) = SECOND.get();
     if second == since.as_secs() {
         set_micros(&mut text, since.subsec_micros());

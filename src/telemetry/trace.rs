@@ -27,6 +27,7 @@ use opentelemetry_sdk::trace::{
 };
 use prometheus::IntCounter;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::sync::lock;
 
@@ -610,7 +611,7 @@ impl Tracer {
         let flushed = async {
             // Fails only if the exporter has gone.
             if self.queue.entries.send(QueuedSpan::Flush(done)).await.is_ok() {
-                self.queue.is_due.notify_one();
+                self.queue.wake.notify_one();
                 drop(sent.await);
             }
         };
@@ -625,7 +626,7 @@ impl Drop for Tracer {
         if let Err(error) = self.provider.shutdown() {
             tracing::debug!(%error, "failed to shut down tracer");
         }
-        self.queue.is_due.notify_one();
+        self.queue.wake.notify_one();
     }
 }
 
@@ -657,27 +658,27 @@ impl QueuedSpan {
 }
 
 /// The maximum number of spans of one batch.
-const MAX_BATCH: usize = 512;
+const MAX_BATCH_SPANS: usize = 512;
 
 /// The sending end of the queue to the exporter.
 #[derive(Debug, Clone)]
 struct SpanSender {
     entries: mpsc::Sender<QueuedSpan>,
     /// Notified when the next batch must not wait for more spans.
-    is_due: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
 /// The receiving end of the queue to the exporter.
 #[derive(Debug)]
 pub(crate) struct SpanReceiver {
     entries: mpsc::Receiver<QueuedSpan>,
-    is_due: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
 fn span_queue(size: usize) -> (SpanSender, SpanReceiver) {
     let (sender, receiver) = mpsc::channel(size);
-    let is_due = Arc::new(Notify::new());
-    (SpanSender { entries: sender, is_due: Arc::clone(&is_due) }, SpanReceiver { entries: receiver, is_due })
+    let wake = Arc::new(Notify::new());
+    (SpanSender { entries: sender, wake: Arc::clone(&wake) }, SpanReceiver { entries: receiver, wake })
 }
 
 impl SpanReceiver {
@@ -687,16 +688,20 @@ impl SpanReceiver {
     /// The entries of the delay are taken at its end: a span that arrives meanwhile wakes no thread.
     pub(crate) async fn batch(&mut self, delay: Duration) -> Vec<QueuedSpan> {
         let mut batch = Vec::new();
-        if self.entries.recv_many(&mut batch, MAX_BATCH).await == 0 {
+        if self.entries.recv_many(&mut batch, MAX_BATCH_SPANS).await == 0 {
             return batch;
         }
-        if batch.len() < MAX_BATCH && !batch.iter().any(QueuedSpan::is_flush) {
-            let due = tokio::time::timeout(delay, self.is_due.notified()).await;
-            tracing::trace!(is_due = due.is_ok(), "gathered spans");
-            while batch.len() < MAX_BATCH
+        let deadline = Instant::now() + delay;
+        while batch.len() < MAX_BATCH_SPANS && !batch.iter().any(QueuedSpan::is_flush) {
+            let is_over = tokio::time::timeout_at(deadline, self.wake.notified()).await.is_err();
+            while batch.len() < MAX_BATCH_SPANS
                 && let Ok(entry) = self.entries.try_recv()
             {
                 batch.push(entry);
+            }
+            // A wake may be left of an earlier batch, which has taken its entries.
+            if is_over || self.entries.is_closed() {
+                break;
             }
         }
         batch
@@ -714,7 +719,7 @@ impl SpanQueue {
     /// Returns true if a batch is full, or half of the queue.
     fn is_filling(&self) -> bool {
         let most = self.to.entries.max_capacity();
-        most.saturating_sub(self.to.entries.capacity()) >= MAX_BATCH.min(most.div_ceil(2))
+        most.saturating_sub(self.to.entries.capacity()) >= MAX_BATCH_SPANS.min(most.div_ceil(2))
     }
 }
 
@@ -732,7 +737,7 @@ impl SpanProcessor for SpanQueue {
             self.dropped.inc();
         }
         if self.is_filling() {
-            self.to.is_due.notify_one();
+            self.to.wake.notify_one();
         }
     }
 
@@ -800,9 +805,13 @@ mod tests {
         let (batch, ()) = tokio::join!(spans.batch(DELAY), async {
             end_spans(&tracer, 1);
             tokio::task::yield_now().await;
-            end_spans(&tracer, MAX_BATCH);
+            end_spans(&tracer, MAX_BATCH_SPANS);
         });
-        assert_eq!((batch.len(), begun.elapsed()), (MAX_BATCH, Duration::ZERO), "a full batch does not wait");
+        assert_eq!(
+            (batch.len(), begun.elapsed()),
+            (MAX_BATCH_SPANS, Duration::ZERO),
+            "a full batch does not wait"
+        );
         let flushed = async { while !spans.batch(DELAY).await.iter().any(QueuedSpan::is_flush) {} };
         tokio::join!(flushed, tracer.flush());
         assert_eq!(begun.elapsed(), Duration::ZERO, "a flush does not wait");
