@@ -243,7 +243,7 @@ impl ContentBlock {
     /// Returns the bytes of its text or data.
     fn bytes(&self) -> usize {
         match self {
-            Self::Text { text, .. } => text.bytes(),
+            Self::Text { text, .. } => text.json_bytes(),
             Self::Image { data, .. } | Self::Audio { data, .. } => data.len(),
             Self::Resource { resource } => match &resource.content {
                 ResourceContents::Text(data) | ResourceContents::Blob(data) => data.len(),
