@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use pingora::proxy::Session;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::agents::{CardFetchError, Directory};
@@ -247,8 +248,14 @@ impl Gateway {
         reject_unknown(&dispatcher, &mut PingoraSession::Proxy(http), &dispatcher.host_edge).await;
     }
 
-    /// Waits until the spans of ended requests are exported, but no longer than a second.
+    /// Waits until the spans of ended requests are exported, but no longer than a second. A request
+    /// whose last byte has just been sent has its access line and its span a moment later: that is waited for as well.
     pub(crate) async fn flush_traces(&self) {
+        // Requests under way cannot be told from these: each of them costs the whole wait.
+        let until = Instant::now() + LAST_RECORDS_WAIT;
+        while self.requests() > 0 && Instant::now() < until {
+            tokio::time::sleep(LAST_RECORDS_POLL_INTERVAL).await;
+        }
         if let Some(tracer) = &self.state.lasting.tracer {
             tracer.flush().await;
         }
@@ -482,6 +489,11 @@ impl Gateway {
         Ok(())
     }
 }
+
+/// The maximum time for which the end of the process waits for the records of the last requests.
+const LAST_RECORDS_WAIT: Duration = Duration::from_millis(200);
+/// The interval of checks for them.
+const LAST_RECORDS_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The path of messages without a connection of their own.
 const LOCAL_PATH: &str = "/mcp";

@@ -150,17 +150,10 @@ impl ParentText {
     }
 }
 
-/// The two hexadecimal digits of each byte.
-const HEX_PAIRS: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < pairs.len() {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
+/// Returns the hexadecimal digit of a number below 16.
+const fn hex_digit(nibble: u8) -> u8 {
+    if nibble < 10 { b'0' + nibble } else { b'a' - 10 + nibble }
+}
 
 /// Bytes as `M` lower-case hexadecimal digits. Requests have several, for which the general encoder of
 /// `data-encoding` takes four times as long.
@@ -172,7 +165,7 @@ impl<const M: usize> HexText<M> {
     pub(crate) fn new<const N: usize>(bytes: [u8; N]) -> Self {
         let mut digits = [b'0'; M];
         for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-            *pair = HEX_PAIRS.get(usize::from(byte)).copied().unwrap_or_default();
+            *pair = [hex_digit(byte >> 4), hex_digit(byte & 15)];
         }
         Self(digits)
     }

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
-    Exchange, RAW_TASK, TOOL, TestGateway, TestRequest, TestSession, asking, assert_at, completed, forms,
-    in_state, message, pass, seconds, settle, tasks, words, working,
+    Exchange, RAW_TASK, RequestGuard, TOOL, TestGateway, TestRequest, TestSession, asking, assert_at,
+    completed, forms, in_state, message, pass, seconds, settle, tasks, words, working,
 };
 use crate::agents::ScriptedExchange;
 use crate::config::{KnownClient, StreamTimeout};
@@ -619,4 +620,23 @@ async fn cancel_tool_waits_for_agent() {
     assert!(stopped.words().contains("The task is canceled"), "{stopped:?}");
     let again = gateway.respond(TestRequest::tool("subagent_cancel", task)).await;
     assert_eq!(gateway.agent.all("Cancel").len(), 1, "{again:?}");
+}
+
+/// The process ends with the span and the access line of a request whose last byte has just been sent.
+#[tokio::test(start_paused = true)]
+async fn flush_waits_for_records_of_last_requests() {
+    let gateway = TestGateway::new().await.gateway;
+    let begun = Instant::now();
+    gateway.flush_traces().await;
+    assert_eq!(begun.elapsed(), Duration::ZERO, "nothing runs");
+    let running = RequestGuard::enter(&gateway.state.lasting.open_requests);
+    let recorded = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(running);
+    };
+    tokio::join!(recorded, gateway.flush_traces());
+    assert!((50..60).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    // A stream without end is not waited for.
+    let _endless = RequestGuard::enter(&gateway.state.lasting.open_requests);
+    tokio::time::timeout(Duration::from_secs(1), gateway.flush_traces()).await.unwrap();
 }
