@@ -30,7 +30,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::auth::TlsIdentity;
 use crate::config::{OtlpProtocol, ReloadableSecret, Tracing};
 use crate::sync::lock;
-use crate::telemetry::access_log::Sanitized;
+use crate::telemetry::log_line::Sanitized;
 use crate::telemetry::metrics::SpanMetrics;
 use crate::telemetry::trace::{QueuedSpan, SpanReceiver, Tracer, TracerSettings};
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};

@@ -18,9 +18,10 @@ use crate::fault::{AgentFailure, Blame, Fault};
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
-use crate::telemetry::access_log::{AccessLine, Sanitized};
+use crate::telemetry::access_log::AccessLine;
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::log;
+use crate::telemetry::log_line::Sanitized;
 use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
 use crate::telemetry::trace::{
     HexText, RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id,

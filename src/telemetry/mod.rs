@@ -6,6 +6,7 @@
 pub(crate) mod access_log;
 pub mod label;
 pub(crate) mod log;
+pub(crate) mod log_line;
 pub mod metrics;
 mod process;
 pub(crate) mod recent;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::access_log::Sanitized;
+use super::log_line::Sanitized;
 use super::metrics::{BucketCount, Metrics, MetricsSample};
 use crate::sync::lock;
 

@@ -1,0 +1,432 @@
+//! One line of the log, written field by field without an event of `tracing`, in the same form.
+
+use std::cell::Cell;
+use std::fmt::{self, Display, Write as _};
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use time::OffsetDateTime;
+
+use super::log::{LogOutput, is_hidden};
+use super::trace::HexText;
+
+/// Writes a line of level `info`: `log_line!("target", KIND NAME = VALUE, …)`. The kinds are the
+/// methods of [`LogLine`].
+macro_rules! log_line {
+    ($target:literal, $($kind:ident $name:ident = $value:expr),* $(,)?) => {
+        match $crate::telemetry::log::output() {
+            Some(output) => {
+                if output.shows($target) {
+                    match output.form() {
+                        $crate::telemetry::log::LogFormat::Text => {
+                            $crate::telemetry::log_line::log_line!(@line false $target, output, $($kind $name = $value,)*)
+                        }
+                        $crate::telemetry::log::LogFormat::Json => {
+                            $crate::telemetry::log_line::log_line!(@line true $target, output, $($kind $name = $value,)*)
+                        }
+                    }
+                }
+            }
+            None => tracing::info!(
+                target: $target,
+                $($name = $crate::telemetry::log_line::log_line!(@event $kind $value)),*
+            ),
+        }
+    };
+    (@line $is_json:literal $target:literal, $output:expr, $($kind:ident $name:ident = $value:expr,)*) => {{
+        let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target);
+        $(line.$kind($crate::telemetry::log_line::log_line!(@name $name), $value);)*
+        line.write($target, $output);
+    }};
+    (@name $name:ident) => {
+        const {
+            $crate::telemetry::log_line::FieldName {
+                text: $crate::telemetry::log_line::PaddedText::new(concat!(" ", stringify!($name), "=")),
+                json: $crate::telemetry::log_line::PaddedText::new(concat!(",\"", stringify!($name), "\":")),
+            }
+        }
+    };
+    (@event plain $value:expr) => {
+        $value.map(|text: &str| tracing::field::display($crate::telemetry::log_line::Sanitized(text)))
+    };
+    (@event quoted $value:expr) => { $value };
+    (@event word $value:expr) => { $value };
+    (@event id $value:expr) => { $value.map(tracing::field::display) };
+    (@event hex $value:expr) => { $value.map(tracing::field::display) };
+    (@event address $value:expr) => { $value.map(tracing::field::display) };
+    (@event shown $value:expr) => { $value.map(tracing::field::display) };
+    (@event number $value:expr) => { $value };
+    (@event millis $value:expr) => { $value.map($crate::telemetry::log_line::milliseconds) };
+}
+pub(super) use log_line;
+
+/// The maximum number of characters of a peer's text that are logged.
+pub(super) const MAX_LOGGED_CHARS: usize = 200;
+
+/// Text of a peer, made safe for a log: cut, and without anything that moves a cursor or hides
+/// text.
+///
+/// Use it for every log field that a peer can choose.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sanitized<'a>(pub(crate) &'a str);
+
+impl Display for Sanitized<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= MAX_LOGGED_CHARS && self.0.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return f.write_str(self.0);
+        }
+        let mut characters = self.0.chars();
+        for character in characters.by_ref().take(MAX_LOGGED_CHARS) {
+            if is_hidden(character) {
+                write!(f, "{}", character.escape_unicode())?;
+            } else {
+                f.write_char(character)?;
+            }
+        }
+        if characters.next().is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+/// The usual size of a line, in bytes.
+const LINE_BYTES: usize = 640;
+
+/// The name of a field with the characters around it, in each form: put together at compile time.
+pub(super) struct FieldName {
+    pub(super) text: PaddedText,
+    pub(super) json: PaddedText,
+}
+
+/// A short text in an array of one size: a copy of it is one move, where a copy of a string is a call.
+pub(super) struct PaddedText {
+    bytes: [u8; 16],
+    length: usize,
+}
+
+impl PaddedText {
+    /// Returns the text; does not compile if it is longer than 16 bytes.
+    pub(super) const fn new(text: &str) -> Self {
+        let mut bytes = [b' '; 16];
+        bytes.split_at_mut(text.len()).0.copy_from_slice(text.as_bytes());
+        Self { bytes, length: text.len() }
+    }
+}
+
+/// A line that is being written, as JSON or as text.
+pub(super) struct LogLine<const JSON: bool> {
+    text: Vec<u8>,
+    /// True if it has text that was not checked for hidden characters.
+    may_hide: bool,
+}
+
+impl<const JSON: bool> LogLine<JSON> {
+    /// Begins a line of level `info` with this target.
+    pub(super) fn new(target: &str) -> Self {
+        let mut line = Self { text: Vec::with_capacity(LINE_BYTES), may_hide: false };
+        if JSON {
+            line.push("{\"timestamp\":\"");
+            line.text.extend_from_slice(&now_text());
+            line.push("\",\"level\":\"INFO\"");
+        } else {
+            line.text.extend_from_slice(&now_text());
+            line.push("  INFO ");
+            line.push(target);
+            line.push(":");
+        }
+        line
+    }
+
+    /// Adds text of a peer or an identifier, as [`Sanitized`] shows it.
+    pub(super) fn plain(&mut self, name: FieldName, value: Option<&str>) {
+        let Some(value) = value else { return };
+        self.name(name);
+        if value.len() > MAX_LOGGED_CHARS || !is_simple(value) {
+            self.shown_text(&Sanitized(value).to_string());
+        } else {
+            self.simple(value);
+        }
+    }
+
+    /// Adds text that is quoted in either form.
+    pub(super) fn quoted(&mut self, name: FieldName, value: Option<&str>) {
+        let Some(value) = value else { return };
+        self.name(name);
+        if is_simple(value) {
+            self.quote(value.as_bytes());
+        } else if JSON {
+            self.json(value);
+        } else {
+            self.may_hide = true;
+            self.push(&format!("{value:?}"));
+        }
+    }
+
+    /// Adds an id or another text in which no character has to be escaped.
+    pub(super) fn id(&mut self, name: FieldName, value: Option<&str>) {
+        let Some(value) = value else { return };
+        debug_assert!(is_simple(value), "{value:?} has to be escaped");
+        self.name(name);
+        self.simple(value);
+    }
+
+    /// Adds a word of the gateway, quoted in either form: no text of a peer.
+    pub(super) fn word(&mut self, name: FieldName, value: Option<&'static str>) {
+        let Some(value) = value else { return };
+        debug_assert!(is_simple(value), "{value:?} has to be escaped");
+        self.name(name);
+        self.quote(value.as_bytes());
+    }
+
+    /// Adds hexadecimal digits.
+    pub(super) fn hex<const M: usize>(&mut self, name: FieldName, value: Option<HexText<M>>) {
+        let Some(value) = value else { return };
+        self.name(name);
+        if JSON {
+            self.quote(value.as_bytes());
+        } else {
+            self.text.extend_from_slice(value.as_bytes());
+        }
+    }
+
+    /// Adds the address of a peer.
+    pub(super) fn address(&mut self, name: FieldName, value: Option<IpAddr>) {
+        let Some(IpAddr::V4(address)) = value else { return self.shown(name, value) };
+        self.name(name);
+        let mark = if JSON { "\"" } else { "" };
+        self.push(mark);
+        // The formatter of the standard library takes five times as long.
+        for (number, octet) in address.octets().into_iter().enumerate() {
+            self.push(if number == 0 { "" } else { "." });
+            self.push(itoa::Buffer::new().format(octet));
+        }
+        self.push(mark);
+    }
+
+    /// Adds a value as it is displayed.
+    pub(super) fn shown(&mut self, name: FieldName, value: Option<impl Display>) {
+        let Some(value) = value else { return };
+        self.name(name);
+        self.shown_text(&value.to_string());
+    }
+
+    /// Adds a number.
+    pub(super) fn number(&mut self, name: FieldName, value: u64) {
+        self.name(name);
+        self.push(itoa::Buffer::new().format(value));
+    }
+
+    /// Adds milliseconds with up to three decimals.
+    pub(super) fn millis(&mut self, name: FieldName, value: Option<Duration>) {
+        let Some(value) = value else { return };
+        self.name(name);
+        let micros = rounded_micros(value);
+        self.push(itoa::Buffer::new().format(micros / 1000));
+        let rest = u32::try_from(micros % 1000).unwrap_or_default();
+        let decimals = [b'.', digit(rest, 100), digit(rest, 10), digit(rest, 1)];
+        let zeros = decimals.iter().rev().take(2).take_while(|digit| **digit == b'0').count();
+        self.text.extend_from_slice(decimals.get(..decimals.len() - zeros).unwrap_or_default());
+    }
+
+    /// Ends the line and writes it.
+    pub(super) fn write(mut self, target: &str, output: &LogOutput) {
+        if JSON {
+            self.push(",\"target\":\"");
+            self.push(target);
+            self.push("\"}");
+        }
+        self.push("\n");
+        output.write(&self.text, self.may_hide);
+    }
+
+    fn name(&mut self, name: FieldName) {
+        let PaddedText { bytes, length } = if JSON { name.json } else { name.text };
+        let end = self.text.len() + length;
+        self.text.extend_from_slice(&bytes);
+        self.text.truncate(end);
+    }
+
+    fn shown_text(&mut self, text: &str) {
+        self.may_hide = true;
+        if JSON {
+            self.json(text);
+        } else {
+            self.push(text);
+        }
+    }
+
+    fn json(&mut self, text: &str) {
+        self.may_hide = true;
+        // Writing to a vector does not fail.
+        serde_json::to_writer(&mut self.text, text).unwrap_or_default();
+    }
+
+    fn simple(&mut self, text: &str) {
+        if JSON {
+            self.quote(text.as_bytes());
+        } else {
+            self.push(text);
+        }
+    }
+
+    fn quote(&mut self, text: &[u8]) {
+        self.text.push(b'"');
+        self.text.extend_from_slice(text);
+        self.text.push(b'"');
+    }
+
+    fn push(&mut self, text: &str) {
+        self.text.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Returns true if text is the same in quotation marks as without, in both forms.
+fn is_simple(text: &str) -> bool {
+    let is_simple = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
+    // Without an early end, which would compare byte by byte.
+    text.bytes().fold(true, |all, byte| all & is_simple(byte))
+}
+
+/// Returns microseconds, rounded as they are for the events of `tracing`.
+pub(super) fn rounded_micros(duration: Duration) -> u64 {
+    u64::try_from((duration.as_nanos() + 500) / 1000).unwrap_or(u64::MAX)
+}
+
+/// Returns the present time in UTC with microseconds (RFC 3339).
+fn now_text() -> [u8; 27] {
+    thread_local! {
+        // All lines of a second have all but the last digits in common.
+        static SECOND: Cell<(u64, [u8; 27])> = const { Cell::new((u64::MAX, [0; 27])) };
+    }
+    let now = SystemTime::now();
+    // A clock that was never set may be before 1970.
+    let Ok(since) = now.duration_since(UNIX_EPOCH) else { return time_text(now.into()) };
+    let (second, mut text) = SECOND.get();
+    if second == since.as_secs() {
+        set_micros(&mut text, since.subsec_micros());
+    } else {
+        text = time_text(now.into());
+        SECOND.set((since.as_secs(), text));
+    }
+    text
+}
+
+/// Writes the microseconds of a time.
+fn set_micros(text: &mut [u8; 27], micros: u32) {
+    if let Some(digits) = text.get_mut(20..26) {
+        digits.copy_from_slice(&[100_000, 10_000, 1_000, 100, 10, 1].map(|unit| digit(micros, unit)));
+    }
+}
+
+/// Returns the digit of a number in this decimal place.
+fn digit(number: u32, unit: u32) -> u8 {
+    b'0' + u8::try_from(number / unit % 10).unwrap_or_default()
+}
+
+/// Returns a time in UTC with microseconds (RFC 3339).
+fn time_text(time: OffsetDateTime) -> [u8; 27] {
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    let [month, day, hour, minute, second] =
+        [u8::from(time.month()), time.day(), time.hour(), time.minute(), time.second()].map(u32::from);
+    set_digits(&mut text, 3, time.year().unsigned_abs());
+    set_digits(&mut text, 6, month);
+    set_digits(&mut text, 9, day);
+    set_digits(&mut text, 12, hour);
+    set_digits(&mut text, 15, minute);
+    set_digits(&mut text, 18, second);
+    set_micros(&mut text, time.microsecond());
+    text
+}
+
+/// Writes a number over the digits that end at `last`.
+fn set_digits(text: &mut [u8], last: usize, mut number: u32) {
+    let places = text.iter_mut().take(last + 1).rev();
+    for place in places.take_while(|place| place.is_ascii_digit()) {
+        *place = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        number /= 10;
+    }
+}
+
+/// Returns milliseconds with three decimals: a gateway's own part is well under one.
+#[expect(clippy::cast_precision_loss, reason = "exact for 285 years")]
+pub(super) fn milliseconds(duration: Duration) -> f64 {
+    rounded_micros(duration) as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::LogFormat;
+    use super::super::log::tests::written;
+    use super::*;
+
+    const TEXTS: [&str; 5] = ["plain", "", "say \"hi\"\\\n", "\u{202e}é\u{7f}", "two words"];
+
+    /// Writes an event and a line with the same fields.
+    macro_rules! both {
+        ($form:expr, $($kind:ident $name:ident = $value:expr),* $(,)?) => {{
+            let event = written($form == LogFormat::Json, "info", || {
+                tracing::info!(target: "access", $($name = log_line!(@event $kind $value)),*);
+            });
+            let (output, kept) = LogOutput::kept($form);
+            match $form {
+                LogFormat::Text => log_line!(@line false "access", &output, $($kind $name = $value,)*),
+                LogFormat::Json => log_line!(@line true "access", &output, $($kind $name = $value,)*),
+            }
+            (event, kept())
+        }};
+    }
+
+    #[test]
+    fn log_line_has_form_of_event() {
+        for form in [LogFormat::Text, LogFormat::Json] {
+            for text in TEXTS {
+                let (event, line) = both!(
+                    form,
+                    plain caller = Some(text),
+                    plain tool = None::<&str>,
+                    quoted session = Some(text),
+                    quoted task = None::<&str>,
+                    shown resource = Some(Sanitized(text)),
+                    id request = Some("0123456789abcdef"),
+                    hex trace = Some(HexText::<4>::new([0x0a, 0xf1])),
+                    hex span = None::<HexText<4>>,
+                    word era = Some("modern"),
+                    word version = None::<&str>,
+                    address client = Some(IpAddr::from([192, 0, 2, 10])),
+                    address peer = Some(IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])),
+                    address other = None::<IpAddr>,
+                    number status = 200_u64,
+                    millis ms = Some(Duration::from_nanos(1_234_567_890)),
+                    millis agent_ms = Some(Duration::from_millis(3)),
+                    millis other_ms = None::<Duration>,
+                );
+                let without_time = |line: &str| {
+                    let (start, rest) = line.split_at(line.find("20").unwrap());
+                    (start.to_owned(), rest.split_at(27).1.to_owned())
+                };
+                assert_eq!(without_time(&event), without_time(&line), "{event}{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn log_line_has_form_of_numbers() {
+        for (micros, shown) in [(0, "0.0"), (1, "0.001"), (120, "0.12"), (1500, "1.5"), (100_010, "100.01")] {
+            let mut line = LogLine::<false> { text: Vec::new(), may_hide: false };
+            line.millis(log_line!(@name ms), Some(Duration::from_micros(micros)));
+            assert_eq!(line.text, format!(" ms={shown}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn log_time_has_all_digits() {
+        let time = OffsetDateTime::from_unix_timestamp(951_782_405).unwrap() + Duration::from_micros(70_009);
+        assert_eq!(time_text(time), *b"2000-02-29T00:00:05.070009Z");
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        let shown = Sanitized(&"ü".repeat(5000)).to_string();
+        assert_eq!(shown.chars().count(), MAX_LOGGED_CHARS + 1);
+        assert_eq!(Sanitized("plain \"text\" ✓").to_string(), "plain \"text\" ✓");
+        assert_eq!(Sanitized("\x1b[31m\r\0").to_string(), "\\u{1b}[31m\\u{d}\\u{0}");
+    }
+}
