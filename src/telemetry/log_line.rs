@@ -40,9 +40,11 @@ macro_rules! log_line {
     }};
     (@name $name:ident) => {
         const {
-            $crate::telemetry::log_line::FieldName {
+            &$crate::telemetry::log_line::FieldName {
                 text: $crate::telemetry::log_line::PaddedText::new(concat!(" ", stringify!($name), "=")),
+                text_quoted: $crate::telemetry::log_line::PaddedText::new(concat!(" ", stringify!($name), "=\"")),
                 json: $crate::telemetry::log_line::PaddedText::new(concat!(",\"", stringify!($name), "\":")),
+                json_quoted: $crate::telemetry::log_line::PaddedText::new(concat!(",\"", stringify!($name), "\":\"")),
             }
         }
     };
@@ -87,13 +89,16 @@ impl Display for Sanitized<'_> {
     }
 }
 
-/// The usual size of a line, in bytes.
-const LINE_BYTES: usize = 640;
+/// The bytes of a line that is put together without a vector. Most lines of the access log are shorter.
+const BLOCK_BYTES: usize = 768;
 
-/// The name of a field with the characters around it, in each form: put together at compile time.
+/// The name of a field with the characters around it, before a value as it is and before a quoted one, in
+/// each form: put together at compile time.
 pub(super) struct FieldName {
     pub(super) text: PaddedText,
+    pub(super) text_quoted: PaddedText,
     pub(super) json: PaddedText,
+    pub(super) json_quoted: PaddedText,
 }
 
 /// A short text in an array of one size: a copy of it is one move, where a copy of a string is a call.
@@ -112,8 +117,16 @@ impl PaddedText {
 }
 
 /// A line that is being written, as JSON or as text.
+///
+/// It has twenty fields of a few bytes each. They are put into an array by whole moves of 2, 4, 8 or 16 bytes:
+/// a vector would check its room and call `memcpy` for each of them, which takes twice as long.
 pub(super) struct LogLine<const JSON: bool> {
-    text: Vec<u8>,
+    /// The begin of a line that is longer than the block.
+    full: Vec<u8>,
+    /// The rest of the line.
+    block: [u8; BLOCK_BYTES],
+    /// The bytes of the block that are used.
+    used: usize,
     /// True if it has text that was not checked for hidden characters.
     may_hide: bool,
 }
@@ -121,38 +134,44 @@ pub(super) struct LogLine<const JSON: bool> {
 impl<const JSON: bool> LogLine<JSON> {
     /// Begins a line of level `info` with this target.
     pub(super) fn new(target: &str) -> Self {
-        let mut line = Self { text: Vec::with_capacity(LINE_BYTES), may_hide: false };
+        let mut line = Self::empty();
         if JSON {
-            line.push("{\"timestamp\":\"");
-            line.text.extend_from_slice(&now_text());
-            line.push("\",\"level\":\"INFO\"");
+            line.put(b"{\"timestamp\":\"", 14);
+            line.put(&now_text(), 27);
+            line.put(b"\",\"level\":\"INFO\"", 16);
         } else {
-            line.text.extend_from_slice(&now_text());
-            line.push("  INFO ");
+            line.put(&now_text(), 27);
+            line.put(b"  INFO ", 7);
             line.push(target);
-            line.push(":");
+            line.put(b":", 1);
         }
         line
     }
 
+    fn empty() -> Self {
+        Self { full: Vec::new(), block: [0; BLOCK_BYTES], used: 0, may_hide: false }
+    }
+
     /// Adds text of a peer or an identifier, as [`Sanitized`] shows it.
-    pub(super) fn plain(&mut self, name: FieldName, value: Option<&str>) {
+    pub(super) fn plain(&mut self, name: &FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
-        self.name(name);
         if value.len() > MAX_LOGGED_CHARS || !is_simple(value) {
+            self.name(name);
             self.shown_text(&Sanitized(value).to_string());
         } else {
-            self.simple(value);
+            self.simple(name, value);
         }
     }
 
     /// Adds text that is quoted in either form.
-    pub(super) fn quoted(&mut self, name: FieldName, value: Option<&str>) {
+    pub(super) fn quoted(&mut self, name: &FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
-        self.name(name);
         if is_simple(value) {
-            self.quote(value.as_bytes());
-        } else if JSON {
+            self.quote(name, value);
+            return;
+        }
+        self.name(name);
+        if JSON {
             self.json(value);
         } else {
             self.may_hide = true;
@@ -161,87 +180,121 @@ impl<const JSON: bool> LogLine<JSON> {
     }
 
     /// Adds an id or another text in which no character has to be escaped.
-    pub(super) fn id(&mut self, name: FieldName, value: Option<&str>) {
+    pub(super) fn id(&mut self, name: &FieldName, value: Option<&str>) {
         let Some(value) = value else { return };
         debug_assert!(is_simple(value), "{value:?} has to be escaped");
-        self.name(name);
-        self.simple(value);
+        self.simple(name, value);
     }
 
     /// Adds a word of the gateway, quoted in either form: no text of a peer.
-    pub(super) fn word(&mut self, name: FieldName, value: Option<&'static str>) {
+    pub(super) fn word(&mut self, name: &FieldName, value: Option<&'static str>) {
         let Some(value) = value else { return };
         debug_assert!(is_simple(value), "{value:?} has to be escaped");
-        self.name(name);
-        self.quote(value.as_bytes());
+        self.quote(name, value);
     }
 
     /// Adds hexadecimal digits.
-    pub(super) fn hex<const M: usize>(&mut self, name: FieldName, value: Option<HexText<M>>) {
-        let Some(value) = value else { return };
-        self.name(name);
-        if JSON {
-            self.quote(value.as_bytes());
-        } else {
-            self.text.extend_from_slice(value.as_bytes());
-        }
+    pub(super) fn hex<const M: usize>(&mut self, name: &FieldName, value: Option<HexText<M>>) {
+        let Some(HexText(digits)) = value else { return };
+        self.open(name);
+        self.put(&digits, M);
+        self.close();
     }
 
     /// Adds the address of a peer.
-    pub(super) fn address(&mut self, name: FieldName, value: Option<IpAddr>) {
+    pub(super) fn address(&mut self, name: &FieldName, value: Option<IpAddr>) {
         let Some(IpAddr::V4(address)) = value else { return self.shown(name, value) };
-        self.name(name);
-        let mark = if JSON { "\"" } else { "" };
-        self.push(mark);
+        self.open(name);
         // The formatter of the standard library takes five times as long.
-        for (number, octet) in address.octets().into_iter().enumerate() {
-            self.push(if number == 0 { "" } else { "." });
-            self.push(itoa::Buffer::new().format(octet));
+        for (place, octet) in address.octets().into_iter().enumerate() {
+            if place > 0 {
+                self.put(b".", 1);
+            }
+            let [hundreds, tens, ones] = [100, 10, 1].map(|unit| digit(octet.into(), unit));
+            match octet {
+                100.. => self.put(&[hundreds, tens, ones], 3),
+                10..100 => self.put(&[tens, ones], 2),
+                0..10 => self.put(&[ones], 1),
+            }
         }
-        self.push(mark);
+        self.close();
     }
 
     /// Adds a value as it is displayed.
-    pub(super) fn shown(&mut self, name: FieldName, value: Option<impl Display>) {
+    pub(super) fn shown(&mut self, name: &FieldName, value: Option<impl Display>) {
         let Some(value) = value else { return };
         self.name(name);
         self.shown_text(&value.to_string());
     }
 
     /// Adds a number.
-    pub(super) fn number(&mut self, name: FieldName, value: u64) {
+    pub(super) fn number(&mut self, name: &FieldName, value: u64) {
         self.name(name);
         self.push(itoa::Buffer::new().format(value));
     }
 
     /// Adds milliseconds with up to three decimals.
-    pub(super) fn millis(&mut self, name: FieldName, value: Option<Duration>) {
+    pub(super) fn millis(&mut self, name: &FieldName, value: Option<Duration>) {
         let Some(value) = value else { return };
-        self.name(name);
         let micros = rounded_micros(value);
-        self.push(itoa::Buffer::new().format(micros / 1000));
+        self.number(name, micros / 1000);
         let rest = u32::try_from(micros % 1000).unwrap_or_default();
         let decimals = [b'.', digit(rest, 100), digit(rest, 10), digit(rest, 1)];
         let zeros = decimals.iter().rev().take(2).take_while(|digit| **digit == b'0').count();
-        self.text.extend_from_slice(decimals.get(..decimals.len() - zeros).unwrap_or_default());
+        self.put(&decimals, decimals.len() - zeros);
     }
 
     /// Ends the line and writes it.
     pub(super) fn write(mut self, target: &str, output: &LogOutput) {
         if JSON {
-            self.push(",\"target\":\"");
+            self.put(b",\"target\":\"", 11);
             self.push(target);
-            self.push("\"}");
+            self.put(b"\"}\n", 3);
+        } else {
+            self.put(b"\n", 1);
         }
-        self.push("\n");
-        output.write(&self.text, self.may_hide);
+        let may_hide = self.may_hide;
+        self.with_bytes(|line| output.write(line, may_hide));
     }
 
-    fn name(&mut self, name: FieldName) {
-        let PaddedText { bytes, length } = if JSON { name.json } else { name.text };
-        let end = self.text.len() + length;
-        self.text.extend_from_slice(&bytes);
-        self.text.truncate(end);
+    /// Calls `read` with the line so far.
+    fn with_bytes<T>(mut self, read: impl FnOnce(&[u8]) -> T) -> T {
+        if !self.full.is_empty() {
+            self.empty_block();
+            return read(&self.full);
+        }
+        read(self.block.get(..self.used).unwrap_or_default())
+    }
+
+    fn name(&mut self, name: &FieldName) {
+        let PaddedText { bytes, length } = if JSON { &name.json } else { &name.text };
+        self.put(bytes, *length);
+    }
+
+    /// Begins a field that JSON has in quotation marks.
+    fn open(&mut self, name: &FieldName) {
+        let PaddedText { bytes, length } = if JSON { &name.json_quoted } else { &name.text };
+        self.put(bytes, *length);
+    }
+
+    /// Ends it.
+    fn close(&mut self) {
+        if JSON {
+            self.put(b"\"", 1);
+        }
+    }
+
+    fn simple(&mut self, name: &FieldName, text: &str) {
+        self.open(name);
+        self.push(text);
+        self.close();
+    }
+
+    fn quote(&mut self, name: &FieldName, text: &str) {
+        let PaddedText { bytes, length } = if JSON { &name.json_quoted } else { &name.text_quoted };
+        self.put(bytes, *length);
+        self.push(text);
+        self.put(b"\"", 1);
     }
 
     fn shown_text(&mut self, text: &str) {
@@ -255,34 +308,87 @@ impl<const JSON: bool> LogLine<JSON> {
 
     fn json(&mut self, text: &str) {
         self.may_hide = true;
-        // Writing to a vector does not fail.
-        serde_json::to_writer(&mut self.text, text).unwrap_or_default();
-    }
-
-    fn simple(&mut self, text: &str) {
-        if JSON {
-            self.quote(text.as_bytes());
-        } else {
-            self.push(text);
-        }
-    }
-
-    fn quote(&mut self, text: &[u8]) {
-        self.text.push(b'"');
-        self.text.extend_from_slice(text);
-        self.text.push(b'"');
+        // A text can always be written.
+        self.push(&serde_json::to_string(text).unwrap_or_default());
     }
 
     fn push(&mut self, text: &str) {
-        self.text.extend_from_slice(text.as_bytes());
+        let text = text.as_bytes();
+        if text.len() > 32 {
+            self.push_long(text);
+        } else if let Some((first, last)) = ends::<16>(text) {
+            self.put(first, text.len() - 16);
+            self.put(last, 16);
+        } else if let Some((first, last)) = ends::<8>(text) {
+            self.put(first, text.len() - 8);
+            self.put(last, 8);
+        } else if let Some((first, last)) = ends::<4>(text) {
+            self.put(first, text.len() - 4);
+            self.put(last, 4);
+        } else if let Some((first, last)) = ends::<2>(text) {
+            self.put(first, text.len() - 2);
+            self.put(last, 2);
+        } else if let [only] = text {
+            self.put(&[*only], 1);
+        }
     }
+
+    /// Adds the first `length` of these bytes, by one move of all.
+    #[inline]
+    fn put<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
+        match self.block.get_mut(self.used..).and_then(|rest| rest.first_chunk_mut()) {
+            Some(place) => {
+                *place = *bytes;
+                self.used += length;
+            }
+            None => self.push_long(bytes.get(..length).unwrap_or_default()),
+        }
+    }
+
+    #[cold]
+    fn push_long(&mut self, text: &[u8]) {
+        let end = self.used + text.len();
+        if let Some(place) = self.block.get_mut(self.used..end) {
+            place.copy_from_slice(text);
+            self.used = end;
+        } else {
+            self.empty_block();
+            self.full.extend_from_slice(text);
+        }
+    }
+
+    fn empty_block(&mut self) {
+        self.full.extend_from_slice(self.block.get(..self.used).unwrap_or_default());
+        self.used = 0;
+    }
+}
+
+/// Returns the first and the last `N` bytes, which overlap in a text of less than twice as many.
+#[inline]
+fn ends<const N: usize>(text: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
+    Some((text.first_chunk()?, text.last_chunk()?))
 }
 
 /// Returns true if text is the same in quotation marks as without, in both forms.
 fn is_simple(text: &str) -> bool {
+    let text = text.as_bytes();
+    if let Some((_, last)) = ends::<16>(text) {
+        text.as_chunks::<16>().0.iter().all(are_simple) && are_simple(last)
+    } else if let Some((first, last)) = ends::<8>(text) {
+        are_simple(first) && are_simple(last)
+    } else if let Some((first, last)) = ends::<4>(text) {
+        are_simple(first) && are_simple(last)
+    } else {
+        text.iter().all(|byte| are_simple(&[*byte]))
+    }
+}
+
+/// The same for a piece of a text.
+#[inline]
+fn are_simple<const N: usize>(text: &[u8; N]) -> bool {
     let is_simple = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
     // Without an early end, which would compare byte by byte.
-    text.bytes().fold(true, |all, byte| all & is_simple(byte))
+    text.iter().fold(true, |all, byte| all & is_simple(*byte))
 }
 
 /// Returns microseconds, rounded as they are for the events of `tracing`.
@@ -357,8 +463,6 @@ mod tests {
     use super::super::log::tests::written;
     use super::*;
 
-    const TEXTS: [&str; 5] = ["plain", "", "say \"hi\"\\\n", "\u{202e}é\u{7f}", "two words"];
-
     /// Writes an event and a line with the same fields.
     macro_rules! both {
         ($form:expr, $($kind:ident $name:ident = $value:expr),* $(,)?) => {{
@@ -377,7 +481,11 @@ mod tests {
     #[test]
     fn log_line_has_form_of_event() {
         for form in [LogFormat::Text, LogFormat::Json] {
-            for text in TEXTS {
+            let lengths = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, MAX_LOGGED_CHARS, 600, 2000];
+            let long =
+                lengths.map(|length| "0123456789abcdefghijklmnopqrstuvwxyz".repeat(60)[..length].to_owned());
+            let strange = ["", "say \"hi\"\\\n", "\u{202e}é\u{7f}", "two words"].map(str::to_owned);
+            for text in long.iter().chain(&strange).map(String::as_str) {
                 let (event, line) = both!(
                     form,
                     plain caller = Some(text),
@@ -410,9 +518,9 @@ mod tests {
     #[test]
     fn log_line_has_form_of_numbers() {
         for (micros, shown) in [(0, "0.0"), (1, "0.001"), (120, "0.12"), (1500, "1.5"), (100_010, "100.01")] {
-            let mut line = LogLine::<false> { text: Vec::new(), may_hide: false };
+            let mut line = LogLine::<false>::empty();
             line.millis(log_line!(@name ms), Some(Duration::from_micros(micros)));
-            assert_eq!(line.text, format!(" ms={shown}").as_bytes());
+            assert_eq!(line.with_bytes(<[u8]>::to_vec), format!(" ms={shown}").as_bytes());
         }
     }
 

@@ -158,7 +158,7 @@ const fn hex_digit(nibble: u8) -> u8 {
 /// Bytes as `M` lower-case hexadecimal digits. Requests have several, for which the general encoder of
 /// `data-encoding` takes four times as long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HexText<const M: usize>([u8; M]);
+pub(crate) struct HexText<const M: usize>(pub(super) [u8; M]);
 
 impl<const M: usize> HexText<M> {
     /// Returns the digits of bytes, of which there are half as many.
@@ -173,11 +173,6 @@ impl<const M: usize> HexText<M> {
     /// Returns the digits.
     pub(crate) fn as_str(&self) -> &str {
         str::from_utf8(&self.0).unwrap_or_default()
-    }
-
-    /// Returns the digits as bytes, which need no check.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
     }
 }
 
