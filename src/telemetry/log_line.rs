@@ -34,7 +34,8 @@ macro_rules! log_line {
         }
     };
     (@line $is_json:literal $target:literal, $output:expr, $($kind:ident $name:ident = $value:expr,)*) => {{
-        let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target);
+        let mut block = $crate::telemetry::log_line::EMPTY_BLOCK;
+        let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, &mut block);
         $(line.$kind($crate::telemetry::log_line::log_line!(@name $name), $value);)*
         line.write($target, $output);
     }};
@@ -92,6 +93,9 @@ impl Display for Sanitized<'_> {
 /// The bytes of a line that is put together without a vector. Most lines of the access log are shorter.
 const BLOCK_BYTES: usize = 768;
 
+/// The room for such a line.
+pub(super) const EMPTY_BLOCK: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+
 /// The name of a field with the characters around it, before a value as it is and before a quoted one, in
 /// each form: put together at compile time.
 pub(super) struct FieldName {
@@ -120,21 +124,21 @@ impl PaddedText {
 ///
 /// It has twenty fields of a few bytes each. They are put into an array by whole moves of 2, 4, 8 or 16 bytes:
 /// a vector would check its room and call `memcpy` for each of them, which takes twice as long.
-pub(super) struct LogLine<const JSON: bool> {
+pub(super) struct LogLine<'b, const JSON: bool> {
     /// The begin of a line that is longer than the block.
     full: Vec<u8>,
-    /// The rest of the line.
-    block: [u8; BLOCK_BYTES],
+    /// The rest of the line. Borrowed, so that it is not moved.
+    block: &'b mut [u8; BLOCK_BYTES],
     /// The bytes of the block that are used.
     used: usize,
     /// True if it has text that was not checked for hidden characters.
     may_hide: bool,
 }
 
-impl<const JSON: bool> LogLine<JSON> {
+impl<'b, const JSON: bool> LogLine<'b, JSON> {
     /// Begins a line of level `info` with this target.
-    pub(super) fn new(target: &str) -> Self {
-        let mut line = Self::empty();
+    pub(super) fn new(target: &str, block: &'b mut [u8; BLOCK_BYTES]) -> Self {
+        let mut line = Self::empty(block);
         if JSON {
             line.put(b"{\"timestamp\":\"", 14);
             line.put(&now_text(), 27);
@@ -148,8 +152,8 @@ impl<const JSON: bool> LogLine<JSON> {
         line
     }
 
-    fn empty() -> Self {
-        Self { full: Vec::new(), block: [0; BLOCK_BYTES], used: 0, may_hide: false }
+    fn empty(block: &'b mut [u8; BLOCK_BYTES]) -> Self {
+        Self { full: Vec::new(), block, used: 0, may_hide: false }
     }
 
     /// Adds text of a peer or an identifier, as [`Sanitized`] shows it.
@@ -210,7 +214,8 @@ impl<const JSON: bool> LogLine<JSON> {
             if place > 0 {
                 self.put(b".", 1);
             }
-            let [hundreds, tens, ones] = [100, 10, 1].map(|unit| digit(octet.into(), unit));
+            let number = u32::from(octet);
+            let (hundreds, tens, ones) = (digit::<100>(number), digit::<10>(number), digit::<1>(number));
             match octet {
                 100.. => self.put(&[hundreds, tens, ones], 3),
                 10..100 => self.put(&[tens, ones], 2),
@@ -239,9 +244,13 @@ impl<const JSON: bool> LogLine<JSON> {
         let micros = rounded_micros(value);
         self.number(name, micros / 1000);
         let rest = u32::try_from(micros % 1000).unwrap_or_default();
-        let decimals = [b'.', digit(rest, 100), digit(rest, 10), digit(rest, 1)];
-        let zeros = decimals.iter().rev().take(2).take_while(|digit| **digit == b'0').count();
-        self.put(&decimals, decimals.len() - zeros);
+        let decimals = [b'.', digit::<100>(rest), digit::<10>(rest), digit::<1>(rest)];
+        let length = match decimals {
+            [.., b'0', b'0'] => 2,
+            [.., b'0'] => 3,
+            _ => 4,
+        };
+        self.put(&decimals, length);
     }
 
     /// Ends the line and writes it.
@@ -417,14 +426,14 @@ fn now_text() -> [u8; 27] {
 
 /// Writes the microseconds of a time.
 fn set_micros(text: &mut [u8; 27], micros: u32) {
-    if let Some(digits) = text.get_mut(20..26) {
-        digits.copy_from_slice(&[100_000, 10_000, 1_000, 100, 10, 1].map(|unit| digit(micros, unit)));
-    }
+    let [.., a, b, c, d, e, f, _] = text;
+    (*a, *b, *c) = (digit::<100_000>(micros), digit::<10_000>(micros), digit::<1_000>(micros));
+    (*d, *e, *f) = (digit::<100>(micros), digit::<10>(micros), digit::<1>(micros));
 }
 
 /// Returns the digit of a number in this decimal place.
-fn digit(number: u32, unit: u32) -> u8 {
-    b'0' + u8::try_from(number / unit % 10).unwrap_or_default()
+fn digit<const UNIT: u32>(number: u32) -> u8 {
+    b'0' + u8::try_from(number / UNIT % 10).unwrap_or_default()
 }
 
 /// Returns a time in UTC with microseconds (RFC 3339).
@@ -518,7 +527,8 @@ mod tests {
     #[test]
     fn log_line_has_form_of_numbers() {
         for (micros, shown) in [(0, "0.0"), (1, "0.001"), (120, "0.12"), (1500, "1.5"), (100_010, "100.01")] {
-            let mut line = LogLine::<false>::empty();
+            let mut block = EMPTY_BLOCK;
+            let mut line = LogLine::<false>::empty(&mut block);
             line.millis(log_line!(@name ms), Some(Duration::from_micros(micros)));
             assert_eq!(line.with_bytes(<[u8]>::to_vec), format!(" ms={shown}").as_bytes());
         }

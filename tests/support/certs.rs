@@ -10,7 +10,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
     SerialNumber, date_time_ymd,
 };
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
@@ -256,7 +256,18 @@ pub fn client_config_of(
     identity: Option<&Identity>,
     alpn: &[&str],
 ) -> ClientConfig {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    client_config_with(ring::default_provider(), versions, authority, identity, alpn)
+}
+
+/// The same with a client's own choice of ciphers.
+pub fn client_config_with(
+    provider: CryptoProvider,
+    versions: &[&'static SupportedProtocolVersion],
+    authority: &Authority,
+    identity: Option<&Identity>,
+    alpn: &[&str],
+) -> ClientConfig {
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(authority.roots());

@@ -7,7 +7,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, NamedGroup};
 
 use crate::kit::tls_scene::{Connection, health, listen_with, refused, start};
-use crate::support::certs::{client_config, client_config_of};
+use crate::support::certs::{client_config, client_config_of, client_config_with};
 use crate::support::{Authority, Identity, PATIENCE, TestGateway};
 
 /// Four certificates, by the names of their files.
@@ -171,17 +171,25 @@ async fn session_is_worthless_at_other_listener() {
 async fn only_strong_ciphers_are_negotiated() {
     let ours = Authority::new("ours");
     let gateway = start(&ours, &[], "").await;
-    for version in [&TLS12, &TLS13] {
-        let config = Arc::new(client_config_of(&[version], &ours, None, &[]));
-        let connection = Connection::open(&gateway, &config).await;
-        let (suite, group) = connection.agreed();
-        let strong = [
-            CipherSuite::TLS13_AES_256_GCM_SHA384,
-            CipherSuite::TLS13_AES_128_GCM_SHA256,
-            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    for (version, first, other) in [
+        (
+            &TLS12,
             CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-        ];
-        assert!(strong.contains(&suite), "{suite:?}");
-        assert_eq!(group, NamedGroup::X25519);
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        ),
+        (&TLS13, CipherSuite::TLS13_AES_128_GCM_SHA256, CipherSuite::TLS13_AES_256_GCM_SHA384),
+    ] {
+        // The client names AES with 256 bits first.
+        let config = client_config_of(&[version], &ours, None, &[]);
+        let suites = &config.crypto_provider().cipher_suites;
+        let place = |wanted| suites.iter().position(|suite| suite.suite() == wanted).unwrap();
+        assert!(place(other) < place(first));
+        let connection = Connection::open(&gateway, &Arc::new(config)).await;
+        assert_eq!(connection.agreed(), (first, NamedGroup::X25519));
+        let mut provider = rustls::crypto::ring::default_provider();
+        provider.cipher_suites.retain(|suite| suite.suite() == other);
+        let only = client_config_with(provider, &[version], &ours, None, &[]);
+        let connection = Connection::open(&gateway, &Arc::new(only)).await;
+        assert_eq!(connection.agreed(), (other, NamedGroup::X25519));
     }
 }
