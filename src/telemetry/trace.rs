@@ -172,14 +172,19 @@ pub(crate) struct HexText<const M: usize>(pub(super) [u8; M]);
 
 impl<const M: usize> HexText<M> {
     /// Returns the digits of bytes, of which there are half as many.
+    #[inline]
     pub(crate) fn new<const N: usize>(bytes: [u8; N]) -> Self {
         let mut digits = [b'0'; M];
         let (fours, rest) = bytes.as_chunks();
         let (places, rest_places) = digits.as_chunks_mut();
-        places.iter_mut().zip(fours).for_each(|(place, four)| *place = hex_digits(*four));
-        let mut four = [0; 4];
-        four.iter_mut().zip(rest).for_each(|(place, byte)| *place = *byte);
-        rest_places.iter_mut().zip(hex_digits(four)).for_each(|(place, digit)| *place = digit);
+        for (at, place) in places.iter_mut().enumerate() {
+            *place = hex_digits(fours.get(at).copied().unwrap_or_default());
+        }
+        // Less than four bytes.
+        for (byte, place) in rest.iter().zip(rest_places.as_chunks_mut().0) {
+            let [.., high, low] = hex_digits([0, 0, 0, *byte]);
+            *place = [high, low];
+        }
         Self(digits)
     }
 
