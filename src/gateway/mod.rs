@@ -248,8 +248,8 @@ impl Gateway {
         reject_unknown(&dispatcher, &mut PingoraSession::Proxy(http), &dispatcher.host_edge).await;
     }
 
-    /// Waits until the spans of ended requests are exported, but no longer than a second. A request
-    /// whose last byte has just been sent has its access line and its span a moment later: that is waited for as well.
+    /// Waits until the spans of ended requests are exported, but no longer than a second. The access line and the
+    /// span of a request are made a moment after its last byte is sent: for these it waits before, for up to 0.2 s.
     pub(crate) async fn flush_traces(&self) {
         // Requests under way cannot be told from these: each of them costs the whole wait.
         let until = Instant::now() + LAST_RECORDS_WAIT;
