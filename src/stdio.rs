@@ -202,7 +202,7 @@ async fn serve(
 /// Exports the last spans, and writes all pending changes.
 async fn end(gateway: &Gateway) {
     info!(running = gateway.running(), requests = gateway.requests(), "ending");
-    gateway.flush_traces().await;
+    gateway.flush_records().await;
     gateway.keep_all();
 }
 

@@ -193,6 +193,7 @@ impl Gateway {
         if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
             let dispatcher = self.current();
             let edge = Requirement::Listener(listener).edge(&dispatcher);
+            let _counted = RequestGuard::enter(&self.state.lasting.open_requests);
             // Boxed: a rare case must not make every request larger.
             Box::pin(reject_unknown(&dispatcher, http, &edge)).await;
         }
@@ -245,13 +246,14 @@ impl Gateway {
     /// Answers a request that has no route, for a host that serves only the gateway.
     pub async fn not_found(&self, http: &mut Session) {
         let dispatcher = self.current();
+        let _counted = RequestGuard::enter(&self.state.lasting.open_requests);
         reject_unknown(&dispatcher, &mut PingoraSession::Proxy(http), &dispatcher.host_edge).await;
     }
 
     /// Waits until the spans of ended requests are exported, but no longer than a second. The access line and the
-    /// span of a request are made a moment after its last byte is sent: for these it waits before, for up to 0.2 s.
-    pub(crate) async fn flush_traces(&self) {
-        // Requests under way cannot be told from these: each of them costs the whole wait.
+    /// span of a request are made a moment after its last byte is sent: for these it waits first, for up to 0.2 s.
+    pub(crate) async fn flush_records(&self) {
+        // Running requests look the same: while there are any, the wait lasts to its end.
         let until = Instant::now() + LAST_RECORDS_WAIT;
         while self.requests() > 0 && Instant::now() < until {
             tokio::time::sleep(LAST_RECORDS_POLL_INTERVAL).await;
@@ -492,7 +494,7 @@ impl Gateway {
 
 /// The maximum time for which the end of the process waits for the records of the last requests.
 const LAST_RECORDS_WAIT: Duration = Duration::from_millis(200);
-/// The interval of checks for them.
+/// The interval of checks for these requests.
 const LAST_RECORDS_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The path of messages without a connection of their own.

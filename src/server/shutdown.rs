@@ -84,7 +84,7 @@ impl ShutdownSignalWatch for DrainSignal {
             };
             tokio::select! {
                 _ = ending.interrupt.recv() => {
-                    self.gateway.flush_traces().await;
+                    self.gateway.flush_records().await;
                     return ShutdownSignal::FastShutdown;
                 }
                 _ = ending.terminate.recv() => return self.end(ending).await,
@@ -197,7 +197,7 @@ async fn finish(
     }
     info!(running = gateway.running(), requests = gateway.requests(), "ending");
     gateway.flush_shared().await;
-    gateway.flush_traces().await;
+    gateway.flush_records().await;
     gateway.keep_all();
     end_process(0)
 }

@@ -90,10 +90,10 @@ impl Display for Sanitized<'_> {
     }
 }
 
-/// The bytes of a line that is put together without a vector. Most lines of the access log are shorter.
+/// The bytes of a line that needs no vector. Most lines of the access log are shorter.
 const BLOCK_BYTES: usize = 768;
 
-/// The room for such a line.
+/// A block without text.
 pub(super) const EMPTY_BLOCK: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// The name of a field with the characters around it, before a value as it is and before a quoted one, in
@@ -122,10 +122,10 @@ impl PaddedText {
 
 /// A line that is being written, as JSON or as text.
 ///
-/// It has twenty fields of a few bytes each. They are put into an array by whole moves of 2, 4, 8 or 16 bytes:
-/// a vector would check its room and call `memcpy` for each of them, which takes twice as long.
+/// Most of its pieces have a few bytes. A copy of a fixed size is a few moves, where a copy of a variable size
+/// calls `memcpy`, which takes twice as long; so a piece is copied with a fixed size, of which a part counts.
 pub(super) struct LogLine<'b, const JSON: bool> {
-    /// The begin of a line that is longer than the block.
+    /// The start of a line that is longer than the block.
     full: Vec<u8>,
     /// The rest of the line. Borrowed, so that it is not moved.
     block: &'b mut [u8; BLOCK_BYTES],
@@ -269,7 +269,7 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
     /// Calls `read` with the line so far.
     fn with_bytes<T>(mut self, read: impl FnOnce(&[u8]) -> T) -> T {
         if !self.full.is_empty() {
-            self.empty_block();
+            self.flush_block();
             return read(&self.full);
         }
         read(self.block.get(..self.used).unwrap_or_default())
@@ -286,7 +286,7 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
         self.put(bytes, *length);
     }
 
-    /// Ends it.
+    /// Ends a field that [`Self::open`] began.
     fn close(&mut self) {
         if JSON {
             self.put(b"\"", 1);
@@ -324,7 +324,7 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
     fn push(&mut self, text: &str) {
         let text = text.as_bytes();
         if text.len() > 32 {
-            self.push_long(text);
+            self.push_bytes(text);
         } else if let Some((first, last)) = ends::<16>(text) {
             self.put(first, text.len() - 16);
             self.put(last, 16);
@@ -350,23 +350,29 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
                 *place = *bytes;
                 self.used += length;
             }
-            None => self.push_long(bytes.get(..length).unwrap_or_default()),
+            None => self.push_bytes(bytes.get(..length).unwrap_or_default()),
         }
     }
 
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        let end = self.used + bytes.len();
+        match self.block.get_mut(self.used..end) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.used = end;
+            }
+            None => self.push_beyond(bytes),
+        }
+    }
+
+    /// Adds bytes for which the block has no room.
     #[cold]
-    fn push_long(&mut self, text: &[u8]) {
-        let end = self.used + text.len();
-        if let Some(place) = self.block.get_mut(self.used..end) {
-            place.copy_from_slice(text);
-            self.used = end;
-        } else {
-            self.empty_block();
-            self.full.extend_from_slice(text);
-        }
+    fn push_beyond(&mut self, bytes: &[u8]) {
+        self.flush_block();
+        self.full.extend_from_slice(bytes);
     }
 
-    fn empty_block(&mut self) {
+    fn flush_block(&mut self) {
         self.full.extend_from_slice(self.block.get(..self.used).unwrap_or_default());
         self.used = 0;
     }
@@ -392,7 +398,7 @@ fn is_simple(text: &str) -> bool {
     }
 }
 
-/// The same for a piece of a text.
+/// Returns true if each of these bytes is the same in quotation marks as without.
 #[inline]
 fn are_simple<const N: usize>(text: &[u8; N]) -> bool {
     let is_simple = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
@@ -519,6 +525,41 @@ mod tests {
                     (start.to_owned(), rest.split_at(27).1.to_owned())
                 };
                 assert_eq!(without_time(&event), without_time(&line), "{event}{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_with_one_unsafe_byte_is_not_simple() {
+        for length in 1..=50 {
+            let text = "a".repeat(length);
+            assert!(is_simple(&text));
+            for place in 0..length {
+                for unsafe_byte in ['"', '\\', '\n', '\u{1b}', '\u{7f}', 'é'] {
+                    let other =
+                        format!("{}{unsafe_byte}{}", "a".repeat(place), "a".repeat(length - place - 1));
+                    assert!(!is_simple(&other), "{other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn log_line_has_all_bytes_at_the_end_of_the_block() {
+        for before in BLOCK_BYTES - 70..=BLOCK_BYTES {
+            for length in 0..=40 {
+                let (mut block, text) = (EMPTY_BLOCK, "0123456789".repeat(4));
+                let (start, text) = ("x".repeat(before), text.get(..length).unwrap());
+                let mut line = LogLine::<true>::empty(&mut block);
+                line.push(&start);
+                line.plain(log_line!(@name tool), Some(text));
+                line.hex(log_line!(@name trace), Some(HexText::<4>::new([0x0a, 0xf1])));
+                line.millis(log_line!(@name ms), Some(Duration::from_micros(1_250)));
+                line.address(log_line!(@name client), Some(IpAddr::from([10, 0, 200, 1])));
+                let whole = format!(
+                    "{start},\"tool\":\"{text}\",\"trace\":\"0af1\",\"ms\":1.25,\"client\":\"10.0.200.1\""
+                );
+                assert_eq!(line.with_bytes(<[u8]>::to_vec), whole.as_bytes());
             }
         }
     }

@@ -180,7 +180,7 @@ impl<const M: usize> HexText<M> {
         for (at, place) in places.iter_mut().enumerate() {
             *place = hex_digits(fours.get(at).copied().unwrap_or_default());
         }
-        // Less than four bytes.
+        // Fewer than four bytes.
         for (byte, place) in rest.iter().zip(rest_places.as_chunks_mut().0) {
             let [.., high, low] = hex_digits([0, 0, 0, *byte]);
             *place = [high, low];
@@ -589,7 +589,7 @@ impl Tracer {
         // Not by the id of the trace, which a client can choose.
         let is_sampled = match parent.filter(|_| self.trusts_clients) {
             Some(parent) => parent.is_sampled,
-            None => self.threshold == u64::MAX || random() < self.threshold,
+            None => self.threshold == u64::MAX || insecure_random() < self.threshold,
         };
         if !is_sampled {
             let (trace, span) = random_ids();
@@ -636,9 +636,9 @@ impl Drop for Tracer {
     }
 }
 
-/// Returns a random number for ids and for sampling, which are no secrets: so is the generator of the
-/// OpenTelemetry SDK. One for secrets takes ten times as long.
-fn random() -> u64 {
+/// Returns a random number for the ids of traces and for sampling. They are no secrets, so the generator is the one
+/// that the OpenTelemetry SDK has for them: one for secrets takes ten times as long.
+fn insecure_random() -> u64 {
     thread_local! {
         static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_entropy());
     }
@@ -648,7 +648,7 @@ fn random() -> u64 {
 /// Returns random ids of a trace and a span: neither is zero.
 fn random_ids() -> ([u8; 16], [u8; 8]) {
     loop {
-        let ids = [random(), random(), random()];
+        let ids = [insecure_random(), insecure_random(), insecure_random()];
         let [first, second, span] = ids;
         if !ids.contains(&0) {
             let trace = u128::from(first) << 64 | u128::from(second);
@@ -835,7 +835,10 @@ mod tests {
 
     #[test]
     fn digits_of_bytes_are_lower_case() {
-        assert_eq!(HexText::<6>::new([0x00, 0x9a, 0xff]).as_str(), "009aff");
+        for byte in 0..=255_u8 {
+            let (all, rest) = ([byte, !byte, 7, byte, !byte], format!("{byte:02x}{:02x}", !byte));
+            assert_eq!(HexText::<10>::new(all).as_str(), format!("{rest}07{rest}"));
+        }
     }
 
     #[test]

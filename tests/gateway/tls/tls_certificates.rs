@@ -168,7 +168,7 @@ async fn session_is_worthless_at_other_listener() {
 }
 
 #[tokio::test]
-async fn only_strong_ciphers_are_negotiated() {
+async fn aes_128_is_preferred() {
     let ours = Authority::new("ours");
     let gateway = start(&ours, &[], "").await;
     for (version, first, other) in [
