@@ -622,7 +622,7 @@ async fn cancel_tool_waits_for_agent() {
     assert_eq!(gateway.agent.all("Cancel").len(), 1, "{again:?}");
 }
 
-/// The process ends with the span and the access line of a request whose last byte has just been sent.
+/// A request of which the last byte has just been sent has its span and its access line before the process ends.
 #[tokio::test(start_paused = true)]
 async fn flush_waits_for_records_of_last_requests() {
     let gateway = TestGateway::new().await.gateway;
