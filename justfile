@@ -29,6 +29,7 @@ test:
 lint:
     cargo fmt --check
     cargo lint
+    cargo lint-fuzz
 
 # Write the generated reference anew: configuration, schema, command line, metrics, errors
 reference:

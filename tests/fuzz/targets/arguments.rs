@@ -9,7 +9,7 @@ use mcp_a2a_gateway::a2a::{Dialect, Message, OperationRequest};
 use mcp_a2a_gateway::bridge::agent_action::{AgentAction, CallOrigin, TraceContext, build};
 use mcp_a2a_gateway::bridge::arguments::{CustomSchema, FLAT_SCHEMA, ToolInput, read, validator};
 use mcp_a2a_gateway::bridge::extension::ClientExtensions;
-use mcp_a2a_gateway::jsonrpc::well_formed;
+use mcp_a2a_gateway::jsonrpc::{JsonText, well_formed};
 use mcp_a2a_gateway::seal::Sealer;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn arguments(bytes: &[u8]) {
             extensions: ClientExtensions::default(),
         };
         if let Ok(AgentAction::Say(message) | AgentAction::Continue(_, message)) = build(asked, &sender) {
-            sent(&message, said.as_deref());
+            sent(&message, said.as_ref().map(JsonText::to_str).as_deref());
         }
     }
 }
