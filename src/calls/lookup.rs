@@ -470,7 +470,7 @@ impl TaskLookup {
                 task_id: handle,
                 status,
                 status_message: message,
-                created_at: iso8601(inside.created.unix_ms),
+                created_at: iso8601(inside.created_ms),
                 last_updated_at: iso8601(inside.changed.unix_ms),
                 ttl_ms: Some(millis(self.settings.ttl)),
                 poll_interval_ms: millis(self.settings.poll_interval),

@@ -248,7 +248,7 @@ impl OperatorView<'_> {
                 agent: entry.agent().to_string(),
                 state: task_state(inside.work.state),
                 owners: inside.owners().take(4).map(str::to_owned).collect(),
-                created: inside.created.unix_ms,
+                created: inside.created_ms,
                 changed: inside.changed.unix_ms,
                 delay: inside.delay.map(|delay| delay.told(entry.agent())),
             })

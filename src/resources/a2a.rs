@@ -285,7 +285,7 @@ impl TaskDescription<'_> {
                 agent,
                 agent_type: agent_types.of(agent),
                 phase: lookup.settings.phase_of(inside.work.skill.as_deref()),
-                created_at: &iso8601(inside.created.unix_ms),
+                created_at: &iso8601(inside.created_ms),
                 last_updated_at: &iso8601(inside.changed.unix_ms),
                 cancelled: inside.verdict == Some(ClientOverride::Cancelled),
             };
@@ -473,7 +473,7 @@ impl A2aResources {
             watchers: inside.watchers(),
             followed: inside.is_followed(),
             connections: inside.connections(),
-            since: iso8601(inside.created.unix_ms),
+            since: iso8601(inside.created_ms),
             events: StreamEvent::recent(&inside.events),
             total_events: inside.events.total(),
             client: inside.client.clone(),

@@ -286,7 +286,7 @@ impl SparcResources {
             **entry.agent() == *agent.settings.name
                 && entry.visible_state(|inside| inside.work.context_id.as_deref() == Some(&context))
         });
-        entries.sort_by_key(|entry| entry.visible_state(|inside| inside.created.unix_ms));
+        entries.sort_by_key(|entry| entry.visible_state(|inside| inside.created_ms));
         let surplus = entries.len().saturating_sub(MAX_TASKS);
         entries.drain(..surplus);
         Some(WorkflowTasks { agent: agent.clone(), entries })
@@ -335,7 +335,7 @@ impl SparcResources {
         entry.visible_state(|inside| {
             let phases = self.phases_of(&inside.work);
             let last = phases.len().saturating_sub(1);
-            let created = iso8601(inside.created.unix_ms);
+            let created = iso8601(inside.created_ms);
             let changed = iso8601(inside.changed.unix_ms);
             let visit = |at: usize, start: &TaskPhaseStart| {
                 let is_last = at == last;

@@ -66,9 +66,8 @@ impl TaskEntry {
     }
 
     fn begin_earlier(&self, age: Duration) {
-        let created = &mut lock(&self.inside).created;
-        created.instant = created.instant.checked_sub(age).unwrap_or(created.instant);
-        created.unix_ms = created.unix_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let created = &mut lock(&self.inside).created_ms;
+        *created = created.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     }
 
     /// Records the software of the client that began the task: the client that gets the first

@@ -48,8 +48,8 @@ pub struct EntryState {
     pub delay: Option<TaskDelay>,
     /// True if the client wants the task cancelled; the agent may not have named it yet.
     pub cancel_wanted: bool,
-    /// Time at which the entry was created.
-    pub created: Timestamp,
+    /// Time at which the entry was created, in milliseconds since 1970.
+    pub created_ms: u64,
     /// Time of the last change.
     pub changed: Timestamp,
     /// Position of the last event that is part of the output, among those that replicas share.
@@ -132,7 +132,7 @@ impl EntryState {
             verdict: None,
             delay: None,
             cancel_wanted: false,
-            created: now,
+            created_ms: now.unix_ms,
             changed: now,
             position: EventPosition::default(),
             shared: None,

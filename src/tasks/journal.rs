@@ -516,7 +516,7 @@ impl TaskEntry {
             skill: inside.work.skill.as_deref().map(str::to_owned),
             owners: inside.owners().map(str::to_owned).collect(),
             client: inside.client.as_deref().filter(|_| has_output).cloned(),
-            created: inside.created.unix_ms,
+            created: inside.created_ms,
             changed: inside.changed.unix_ms,
             cancelled: inside.verdict == Some(ClientOverride::Cancelled),
             omitted: inside.work.metadata.omitted().filter(|_| has_output).map(str::to_owned).collect(),
@@ -551,7 +551,7 @@ impl TaskEntry {
         let is_unnamed = work.task_id.is_none();
         let entry = Self::new(agent, record.local, work, instant_from_age(record.changed, now));
         entry.restore(|inside| {
-            inside.created = instant_from_age(record.created, now);
+            inside.created_ms = record.created.min(now.unix_ms);
             inside.work.artifacts_shed = record.shed;
             let counts = record.phase_artifacts.into_iter().chain(std::iter::repeat(0));
             let phases =

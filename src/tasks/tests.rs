@@ -64,10 +64,7 @@ fn kept_entry_has_start_of_its_call() {
     let at = Timestamp { unix_ms: 10_000, ..now() };
     let entry = TaskEntry::new("agent".into(), [7; 16], AgentOutput::new(1 << 20), at);
     let entry = entry.created_before(Duration::from_millis(2_500));
-    assert_eq!(
-        entry.visible_state(|inside| (inside.created.unix_ms, inside.changed.unix_ms)),
-        (7_500, 10_000)
-    );
+    assert_eq!(entry.visible_state(|inside| (inside.created_ms, inside.changed.unix_ms)), (7_500, 10_000));
 }
 
 fn key(number: u8) -> EntryKey {
