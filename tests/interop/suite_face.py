@@ -56,16 +56,23 @@ def ask(mode, url, client, agent):
     return cells.ask(f"{client} x {agent}, {mode}", [*argv, mode, url, agent, *proofs], LIMIT)
 
 
+def without_race(cell, processes, mode, urls, client, agent):
+    """The cell, or that of another try if the agent lost its race."""
+    for _ in range(1, TRIES):
+        if not cell.failures or AGENT_RACE not in harness.tail(processes.logs / f"{mode}-{agent}.log", 1000):
+            break
+        print(f"asked again: {cell.name}: the agent raised {AGENT_RACE}: {cell.failures}")
+        cell = ask(mode, urls[agent], client, agent)
+    return cell
+
+
 def table(pool, processes, mode, urls, clients, agents):
     pairs = [(client, agent) for client in clients for agent in agents]
     asked = [pool.submit(ask, mode, urls[agent], client, agent) for client, agent in pairs]
-    said = {pair: one.result() for pair, one in zip(pairs, asked)}
-    for (client, agent), cell in said.items():
-        for _ in range(1, TRIES):
-            if not cell.failures or AGENT_RACE not in harness.tail(processes.logs / f"{mode}-{agent}.log", 1000):
-                break
-            print(f"asked again: {cell.name}: the agent raised {AGENT_RACE}: {cell.failures}")
-            cell = said[client, agent] = ask(mode, urls[agent], client, agent)
+    said = {
+        (client, agent): without_race(one.result(), processes, mode, urls, client, agent)
+        for (client, agent), one in zip(pairs, asked)
+    }
     cells.show(f"face, {mode}", said, clients, agents)
     return list(said.values())
 
@@ -75,7 +82,10 @@ def direct(pool, processes, clients):
     own = {client: CLIENTS[client][1] for client in clients}
     urls = {agent: processes.agent(f"direct-{agent}", AGENTS[agent]) for agent in set(own.values())}
     asked = {client: pool.submit(ask, "direct", urls[agent], client, agent) for client, agent in own.items()}
-    said = {(client, "its own"): one.result() for client, one in asked.items()}
+    said = {
+        (client, "its own"): without_race(one.result(), processes, "direct", urls, client, own[client])
+        for client, one in asked.items()
+    }
     cells.show("face, direct", said, clients, ["its own"])
     return list(said.values())
 
