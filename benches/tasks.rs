@@ -1,10 +1,12 @@
 //! The task map with 1,000 to 1,000,000 finished tasks in one run: memory of a task, and the time to
 //! add one, to find one, and to add one when the map is full.
 //!
-//! `cargo bench --bench tasks -- [--most N] [--plot FILE]`. Each task has four events and a text of
-//! 1 KiB, as an agent sends them, and one owner. Memory is the growth of the resident set, with the
-//! allocator of the binary. `--most` ends at fewer tasks; a million take about 3 GB. With `--plot`
-//! the times are also drawn as an SVG.
+//! `cargo bench --bench tasks -- [--most N] [--plot FILE] [--text prose|base64] [--whole]`. Each task has
+//! four events and a text of 1 KiB, as an agent sends them, and one owner: prose of the book, or base64 of
+//! random bytes, which is the worst case. Tasks are compressed as they are once they were not used for a
+//! while, unless `--whole` is given. Memory is the growth of the resident set, with the allocator of the
+//! binary. `--most` ends at fewer tasks; a million take about 1.5 GB. With `--plot` the times are also drawn
+//! as an SVG.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a measurement that fails loudly")]
 
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 use mcp_a2a_gateway::a2a::Dialect;
 use mcp_a2a_gateway::bridge::output::AgentOutput;
 use mcp_a2a_gateway::tasks::{EntryKey, TaskEntry, TaskLimits, Tasks, Timestamp};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 
 #[path = "gateway/plot.rs"]
 mod plot;
@@ -32,6 +36,7 @@ const SAMPLES: usize = 20_000;
 const RESULT_BYTES: usize = 1024;
 const ARTIFACT_LIMIT: usize = 1 << 20;
 const CALLERS: usize = 100;
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Figures of the map at one size.
 struct MapFigures {
@@ -40,6 +45,7 @@ struct MapFigures {
     counted_bytes: usize,
     adding: Duration,
     finding: Duration,
+    reading: Duration,
     replacing: Duration,
 }
 
@@ -47,20 +53,23 @@ fn main() {
     let argument = |name: &str| std::env::args().skip_while(|argument| argument != name).nth(1);
     let most = argument("--most").map_or(usize::MAX, |most| most.parse().unwrap());
     println!(
-        "{:>10} {:>14} {:>13} {:>10} {:>10} {:>14}",
-        "tasks", "bytes resident", "bytes counted", "µs to add", "µs to find", "µs to replace"
+        "{:>10} {:>14} {:>13} {:>10} {:>10} {:>10} {:>14}",
+        "tasks", "bytes resident", "bytes counted", "µs to add", "µs to find", "µs to read", "µs to replace"
     );
+    let has = |name: &str| std::env::args().any(|argument| argument == name);
+    let texts = texts(argument("--text").as_deref().unwrap_or("prose"));
     let mut figures = Vec::new();
     for size in SIZES.into_iter().filter(|size| *size <= most) {
-        let of_size = measure(size);
+        let of_size = measure(size, &texts, !has("--whole"));
         let micros = |took: Duration| took.as_secs_f64() * 1e6;
         println!(
-            "{:>10} {:>14} {:>13} {:>10.2} {:>10.2} {:>14.2}",
+            "{:>10} {:>14} {:>13} {:>10.2} {:>10.2} {:>10.2} {:>14.2}",
             of_size.size,
             of_size.resident_bytes,
             of_size.counted_bytes,
             micros(of_size.adding),
             micros(of_size.finding),
+            micros(of_size.reading),
             micros(of_size.replacing)
         );
         figures.push(of_size);
@@ -71,19 +80,24 @@ fn main() {
 }
 
 /// Returns the figures of a map with so many tasks, per task.
-fn measure(size: usize) -> MapFigures {
+fn measure(size: usize, texts: &[String], is_compressed: bool) -> MapFigures {
     let agent: Arc<str> = "weather".into();
     let limits = TaskLimits {
         most: size,
         bytes: usize::MAX / 2,
         ttl: Duration::from_secs(3600),
         artifact_bytes: ARTIFACT_LIMIT,
+        compress_after: IDLE,
     };
     let (before, began) = (resident(), Instant::now());
     let tasks = Tasks::new(limits);
-    (0..size).for_each(|number| add(&tasks, &agent, number));
+    (0..size).for_each(|number| add(&tasks, &agent, number, texts));
     let adding = began.elapsed() / u32::try_from(size).unwrap();
     assert_eq!(tasks.len(), size);
+    if is_compressed {
+        compress(&tasks);
+        assert_eq!(tasks.compressed(), size);
+    }
     let resident_bytes = resident().saturating_sub(before) / size;
     let counted_bytes = tasks.bytes() / size;
 
@@ -96,26 +110,70 @@ fn measure(size: usize) -> MapFigures {
     let finding = now.elapsed() / u32::try_from(SAMPLES).unwrap();
 
     let began = Instant::now();
-    (size..size + SAMPLES).for_each(|number| add(&tasks, &agent, number));
+    for key in &keys {
+        black_box(tasks.find(key, began).unwrap().visible_state(|state| state.is_followed()));
+    }
+    let reading = began.elapsed() / u32::try_from(SAMPLES).unwrap();
+
+    let began = Instant::now();
+    (size..size + SAMPLES).for_each(|number| add(&tasks, &agent, number, texts));
     let replacing = began.elapsed() / u32::try_from(SAMPLES).unwrap();
     assert_eq!((tasks.len(), tasks.take_evicted()), (size, u64::try_from(SAMPLES).unwrap()));
-    MapFigures { size, resident_bytes, counted_bytes, adding, finding, replacing }
+    MapFigures { size, resident_bytes, counted_bytes, adding, finding, reading, replacing }
 }
 
 /// Adds a task as a call does: admitted, with a handle at its caller, and followed to its end.
-fn add(tasks: &Tasks, agent: &Arc<str>, number: usize) {
+fn add(tasks: &Tasks, agent: &Arc<str>, number: usize, texts: &[String]) {
     let now = Timestamp::now();
     let local = u128::try_from(number).unwrap().to_be_bytes();
     let make = || TaskEntry::new(agent.clone(), local, AgentOutput::new(ARTIFACT_LIMIT), now);
     let (entry, is_new) = tasks.admit(EntryKey::Local(local), make, now.instant).unwrap();
     assert!(is_new);
     entry.own(&format!("caller-{}", number % CALLERS));
+    entry.acknowledge();
     let changes = entry.changes();
-    for event in events(number) {
+    for event in events(number, &texts[number % texts.len()]) {
         entry.apply(Dialect::V1.event(event.as_bytes()).unwrap(), now).unwrap();
     }
     tasks.add_alias(key(agent, number), &entry, now.instant);
     drop(changes);
+    // As many as come in a while at a high rate.
+    if number % 10_000 == 9_999 {
+        compress(tasks);
+    }
+}
+
+/// Compresses all tasks, as if they were not used since.
+fn compress(tasks: &Tasks) {
+    let later = Instant::now() + IDLE + Duration::from_millis(1);
+    (0..tasks.shards()).for_each(|_| tasks.compress_idle(later).unwrap());
+}
+
+/// Returns texts of 1 KiB, each of which is the result of some tasks.
+fn texts(kind: &str) -> Vec<String> {
+    match kind {
+        "prose" => {
+            let pages = [
+                include_str!("../docs/explanation/security.md"),
+                include_str!("../docs/explanation/architecture.md"),
+            ];
+            let lines = pages.iter().flat_map(|page| page.lines());
+            let text: String =
+                lines.filter(|line| line.len() > 60 && !line.contains(['|', '`', '"', '\\'])).collect();
+            let text: Vec<char> = text.chars().filter(char::is_ascii).collect();
+            (0..text.len() - RESULT_BYTES)
+                .step_by(7)
+                .map(|at| text[at..at + RESULT_BYTES].iter().collect())
+                .collect()
+        }
+        "base64" => {
+            let mut random = StdRng::seed_from_u64(1);
+            let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+            let text = |_| (0..RESULT_BYTES).map(|_| char::from(digits[random.gen_range(0..64)])).collect();
+            (0..1000).map(text).collect()
+        }
+        other => panic!("--text {other}: prose or base64"),
+    }
 }
 
 fn key(agent: &Arc<str>, number: usize) -> EntryKey {
@@ -124,12 +182,22 @@ fn key(agent: &Arc<str>, number: usize) -> EntryKey {
 
 /// Returns an id of the length of those of the official SDKs.
 fn id(number: usize) -> String {
-    format!("{number:08}-5b1f-4c0e-9d5a-3f0f6a1c2b7d")
+    let mut random = StdRng::seed_from_u64(u64::try_from(number).unwrap());
+    let (high, low) = (random.r#gen::<u64>(), random.r#gen::<u64>());
+    format!(
+        "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xfff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
 }
 
-fn events(number: usize) -> [String; 4] {
-    let (task, text) = (id(number), "x".repeat(RESULT_BYTES));
-    let context = format!("c{task}");
+fn events(number: usize, text: &str) -> [String; 4] {
+    let task = id(number);
+    // Agents choose each of them at random.
+    let [context, message_id, artifact_id] = [1, 2, 3].map(|kind| id(number + (kind << 40)));
     let status = |kind: &str, state: &str, message: &str| {
         format!(
             r#"{{"jsonrpc":"2.0","id":1,"result":{{"{kind}":{{"{}":"{task}","contextId":"{context}","status":{{"state":"{state}"{message},"timestamp":"2026-01-01T00:00:00.000Z"}}}}}}}}"#,
@@ -137,13 +205,13 @@ fn events(number: usize) -> [String; 4] {
         )
     };
     let message = format!(
-        r#","message":{{"messageId":"m{task}","role":"ROLE_AGENT","taskId":"{task}","contextId":"{context}","parts":[{{"text":"looking it up"}}]}}"#
+        r#","message":{{"messageId":"{message_id}","role":"ROLE_AGENT","taskId":"{task}","contextId":"{context}","parts":[{{"text":"looking it up"}}]}}"#
     );
     [
         status("task", "TASK_STATE_SUBMITTED", ""),
         status("statusUpdate", "TASK_STATE_WORKING", &message),
         format!(
-            r#"{{"jsonrpc":"2.0","id":1,"result":{{"artifactUpdate":{{"taskId":"{task}","contextId":"{context}","artifact":{{"artifactId":"a{task}","name":"result","parts":[{{"text":"{text}"}}]}},"lastChunk":true}}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":1,"result":{{"artifactUpdate":{{"taskId":"{task}","contextId":"{context}","artifact":{{"artifactId":"{artifact_id}","name":"result","parts":[{{"text":"{text}"}}]}},"lastChunk":true}}}}}}"#
         ),
         status("statusUpdate", "TASK_STATE_COMPLETED", ""),
     ]

@@ -148,5 +148,5 @@ impl PushReceiver {
 }
 
 fn is_over(entry: &TaskEntry) -> bool {
-    entry.visible_state(|inside| inside.is_finished())
+    entry.is_finished()
 }

@@ -107,9 +107,19 @@ impl Artifacts {
         self.artifacts.iter().filter(|known| self.earlier.get(&known.artifact_id) != Some(&weight(known)))
     }
 
+    /// Returns true if all artifacts belong to one turn that has no question.
+    pub(crate) fn is_one_turn(&self) -> bool {
+        self.earlier.is_empty() && self.paused.is_empty()
+    }
+
     /// Returns the used part of the limit, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns the limit, in bytes.
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.max_bytes
     }
 
     fn begin(&mut self, artifact: Artifact) -> Result<TextChange, ArtifactLimitExceeded> {

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -84,7 +84,7 @@ const MAX_PHASES: usize = 16;
 const MAX_PHASE_BYTES: usize = 64;
 
 /// A change to notify a client of.
-#[derive(Debug, Default, Clone, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgressUpdate {
     /// The change in words.
     pub text: Option<Cow<'static, str>>,
@@ -207,6 +207,11 @@ impl AgentOutput {
             + self.artifacts.bytes()
             + self.closing.bytes
             + messages.sum::<usize>()
+    }
+
+    /// Returns the limit of the size of all artifacts, in bytes.
+    pub(crate) fn max_artifact_bytes(&self) -> usize {
+        self.artifacts.max_bytes()
     }
 
     /// Returns the size of the artifacts in bytes, which [`Self::evict_artifacts`] frees.
@@ -526,6 +531,17 @@ impl AgentOutput {
             history: self.history.clone(),
             metadata: self.metadata.written(),
         })
+    }
+
+    /// Returns true if the task has ended and [`Self::to_task`] loses nothing but phases, omitted names and
+    /// the skill.
+    pub(crate) fn is_whole_in_task(&self) -> bool {
+        self.state.is_some_and(TaskState::is_terminal)
+            && self.task_id.is_some()
+            && self.reply.is_none()
+            && self.closing.is_empty()
+            && self.artifacts.is_one_turn()
+            && (self.question.is_none() && self.stamp.is_none() && self.round == 0 && !self.is_answered)
     }
 
     /// Evicts the artifacts of a finished task: the agent still has them.

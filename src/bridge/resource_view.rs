@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::content::{ContentDisplay, blocks};
@@ -478,7 +478,7 @@ const MAX_EVENTS: usize = 32;
 const MAX_TEXT_BYTES: usize = 512;
 
 /// One event.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct LoggedEvent {
     /// Time of arrival, in milliseconds since 1970.
     unix_ms: u64,
@@ -486,20 +486,22 @@ pub(crate) struct LoggedEvent {
 }
 
 /// An event in short. Small, since each task keeps some. A count above `u32::MAX` is kept as that.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 enum EventSummary {
     Task {
         artifacts: u32,
-        state: &'static str,
+        #[serde(with = "state_word")]
+        state: TaskState,
+        text: Option<Box<str>>,
+    },
+    StatusUpdate {
+        #[serde(with = "state_word")]
+        state: TaskState,
         text: Option<Box<str>>,
     },
     Message {
         text: Box<str>,
-    },
-    StatusUpdate {
-        state: &'static str,
-        text: Option<Box<str>>,
     },
     ArtifactUpdate {
         append: bool,
@@ -510,8 +512,23 @@ enum EventSummary {
     },
 }
 
+/// A state as the word for people.
+mod state_word {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::a2a::TaskState;
+
+    pub(super) fn serialize<S: Serializer>(state: &TaskState, serializer: S) -> Result<S::Ok, S::Error> {
+        state.as_str().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TaskState, D::Error> {
+        Box::<str>::deserialize(deserializer).map(|word| TaskState::from_wire(&word))
+    }
+}
+
 /// The last events of a task.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct EventLog {
     total: u64,
     recent: VecDeque<LoggedEvent>,
@@ -569,11 +586,11 @@ impl EventSummary {
         Some(match event {
             StreamResponse::Task(Task { status, artifacts, .. }) => {
                 let text = status_text(status);
-                Self::Task { artifacts: count(artifacts.len()), state: status.state.as_str(), text }
+                Self::Task { artifacts: count(artifacts.len()), state: status.state, text }
             }
             StreamResponse::Message(message) => Self::Message { text: text_of(message) },
             StreamResponse::Status { status, .. } => {
-                Self::StatusUpdate { state: status.state.as_str(), text: status_text(status) }
+                Self::StatusUpdate { state: status.state, text: status_text(status) }
             }
             StreamResponse::Artifact { artifact, append, last_chunk, .. } => Self::ArtifactUpdate {
                 append: *append,

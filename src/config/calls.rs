@@ -269,6 +269,9 @@ section! {
         /// Size above which the artifacts of a finished task are fetched again from the agent
         /// instead of being kept.
         keep_artifacts: usize as ByteSize = 1MiB in 0..=1GiB,
+        /// Time after the last use of a finished task from which it is kept compressed, until it is
+        /// used again. The sweep for expired tasks does it.
+        compress_after: Duration = 1m in 10ms..=366d,
         /// Poll interval that clients get with a task.
         poll_interval: Duration = 2s in 10ms..=1h,
         /// Folder that keeps tasks, answered questions and ended sessions through a restart, and

@@ -315,7 +315,7 @@ impl TaskFollower {
                     if entry.is_gone() {
                         return None;
                     }
-                    if entry.visible_state(|inside| inside.is_finished()) {
+                    if entry.is_finished() {
                         // The final state may have come by another exchange: some agents never end
                         // the stream of a cancelled task.
                         let end = tokio::time::timeout(TRAILING_EVENTS_TIMEOUT, listener.listen_on(drive));

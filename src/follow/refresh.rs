@@ -157,7 +157,7 @@ impl PollScheduler {
 impl TaskFollower {
     async fn poll_one(&self, place: QueueEntry) {
         let Some(entry) = place.entry.upgrade() else { return };
-        if entry.is_gone() || entry.visible_state(|inside| inside.is_finished()) {
+        if entry.is_gone() || entry.is_finished() {
             return;
         }
         if entry.is_named() {
@@ -366,7 +366,7 @@ impl TaskFollower {
 async fn debounce(entry: &Arc<TaskEntry>) -> bool {
     let mut changes = entry.changes();
     loop {
-        if entry.is_gone() || entry.visible_state(|inside| inside.is_finished()) {
+        if entry.is_gone() || entry.is_finished() {
             return false;
         }
         if !entry.visible_state(|inside| inside.is_followed()) {

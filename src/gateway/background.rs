@@ -17,6 +17,7 @@ use crate::discovery::unmatched_settings;
 use crate::memory::MemoryBank;
 use crate::resources::{MAX_WAITING_RESULTS, TaskResultRecorder};
 use crate::shared_state::SharedState;
+use crate::tasks::Tasks;
 use crate::telemetry::recent::SAMPLE_SECONDS;
 
 /// Interval of the sweep of idle connections and sessions, and of the samples of metrics.
@@ -127,6 +128,7 @@ async fn sweep_tasks(gateway: Gateway) {
             let interval = gateway.current().configuration.tasks.sweep_interval;
             tokio::time::sleep((interval / shards).max(Duration::from_millis(1))).await;
             tasks.sweep(Instant::now()).iter().for_each(|entry| journal.forget(entry));
+            compress_tasks(tasks.clone()).await;
             succession.count_tasks(&gateway.state.lasting.metrics);
         }
         let directory = succession.directory.load_full();
@@ -135,6 +137,15 @@ async fn sweep_tasks(gateway: Gateway) {
         if let Err(error) = tokio::task::spawn_blocking(move || succession.prune_store()).await {
             warn!(%error, "failed to prune store");
         }
+    }
+}
+
+/// Compresses finished tasks that were not used for a while, on a thread for that: it takes the time of the
+/// processor.
+async fn compress_tasks(tasks: Tasks) {
+    let compressed = tokio::task::spawn_blocking(move || tasks.compress_idle(Instant::now())).await;
+    if let Err(error) = compressed.map_err(std::io::Error::other).flatten() {
+        warn!(%error, "failed to compress tasks");
     }
 }
 

@@ -523,6 +523,7 @@ fn task_limits(settings: &Settings) -> TaskLimits {
         bytes: settings.tasks.max_bytes,
         ttl: settings.tasks.ttl,
         artifact_bytes: settings.tasks.keep_artifacts,
+        compress_after: settings.tasks.compress_after,
     }
 }
 

@@ -234,9 +234,8 @@ impl OperatorView<'_> {
         let mut states: BTreeMap<&'static str, usize> = BTreeMap::new();
         let mut entries = Vec::new();
         engine.lookup.tasks.for_each(Instant::now(), |entry| {
-            let (state, changed) =
-                entry.visible_state(|inside| (task_state(inside.work.state), inside.changed.unix_ms));
-            *states.entry(state).or_default() += 1;
+            let (state, changed) = entry.state_and_change();
+            *states.entry(task_state(state)).or_default() += 1;
             entries.push((changed, entry.clone()));
         });
         let tasks_total = entries.len();

@@ -160,6 +160,7 @@ impl Succession {
         metrics.tasks.set(TaskCounts {
             tasks: tasks.len(),
             bytes: tasks.bytes(),
+            compressed: tasks.compressed(),
             polled: followers.polled(),
             followed: followers.running(),
             evicted: tasks.take_evicted(),
@@ -232,7 +233,7 @@ impl Succession {
             entry.end_unnamed(Timestamp::now());
             journal.persist(entry);
         }
-        unfollowed.retain(|entry| !entry.visible_state(|inside| inside.is_finished()));
+        unfollowed.retain(|entry| !entry.is_finished());
         while !unfollowed.is_empty() {
             let present = directory.load_full();
             unfollowed.retain(|entry| match present.find(entry.agent()).map(|agent| agent.known()) {

@@ -515,9 +515,7 @@ fn part_of(of_one: usize, of_all: usize) -> usize {
 fn is_live(task: &CallerTask) -> bool {
     match task {
         CallerTask::Promised => true,
-        CallerTask::Begun(task) => {
-            task.upgrade().is_some_and(|entry| !entry.visible_state(|inside| inside.is_finished()))
-        }
+        CallerTask::Begun(task) => task.upgrade().is_some_and(|entry| !entry.is_finished()),
     }
 }
 

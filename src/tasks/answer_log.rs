@@ -360,6 +360,12 @@ impl AnswerLog {
         if fits { Ok(parts) } else { Err(AnswersTooLarge) }
     }
 
+    /// Returns true if no question was ever asked.
+    pub(super) fn is_unused(&self) -> bool {
+        let Self { taken, open, refused, failed, failures } = self;
+        taken.is_empty() && open.is_none() && refused.is_none() && failed.is_none() && *failures == 0
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.taken.len() * size_of::<AnsweredQuestion>() + self.open.as_ref().map_or(0, |open| open.bytes)
     }

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::answer_log::{AnswerClaim, AnswerRefusal, AnswersTooLarge, PartialAnswers};
-use super::entry_state::{ClientOverride, EntryState, EvictionInfo, TaskPhase};
+use super::compression::{StateCompressor, StoredState};
+use super::entry_state::{COMPRESSED_OVERHEAD, ClientOverride, EntryState, EvictionInfo, TaskPhase};
 use super::map::ShardSlot;
 use super::{EventOrigin, EventPosition, Timestamp};
 use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, fingerprint, stamp_of};
@@ -28,7 +29,7 @@ use crate::sync::{lock, recover};
 pub struct TaskEntry {
     agent: Arc<str>,
     local: [u8; 16],
-    pub(super) inside: Mutex<EntryState>,
+    stored: Mutex<StoredState>,
     /// Number of changes so far. Not a `watch` channel: its memory would be a tenth of a finished
     /// task that is kept.
     changes: AtomicU64,
@@ -47,7 +48,7 @@ impl TaskEntry {
         Self {
             agent,
             local,
-            inside: Mutex::new(EntryState::new(work, now)),
+            stored: Mutex::new(StoredState::new(EntryState::new(work, now))),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
             home: OnceLock::new(),
@@ -66,8 +67,8 @@ impl TaskEntry {
     }
 
     fn begin_earlier(&self, age: Duration) {
-        let created = &mut lock(&self.inside).created_ms;
-        *created = created.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        self.with_state(|inside| inside.created_ms = inside.created_ms.saturating_sub(age));
     }
 
     /// Records the software of the client that began the task: the client that gets the first
@@ -93,21 +94,75 @@ impl TaskEntry {
     /// Calls `look` with the state, under its lock. `look` must be quick, and must not call the
     /// entry.
     pub fn visible_state<R>(&self, look: impl FnOnce(&EntryState) -> R) -> R {
-        look(&lock(&self.inside))
+        self.with_state(|inside| look(inside))
+    }
+
+    /// Like [`TaskEntry::visible_state`], for passes over all tasks: a compressed state stays so.
+    pub(super) fn peek<R>(&self, look: impl FnOnce(&EntryState) -> R) -> R {
+        lock(&self.stored).peek(look)
+    }
+
+    /// Calls `act` with the state, under its lock; a compressed one is expanded before.
+    pub(super) fn with_state<R>(&self, act: impl FnOnce(&mut EntryState) -> R) -> R {
+        let (result, was_compressed) = {
+            let mut stored = lock(&self.stored);
+            let (state, was_compressed) = stored.expand();
+            (act(state), was_compressed)
+        };
+        if was_compressed && let Some(home) = self.home.get() {
+            home.expanded();
+        }
+        result
+    }
+
+    /// Compresses the state of a finished task that nothing uses. Returns true if it did.
+    pub(super) fn compress(&self, compressor: &mut StateCompressor, now: Instant) -> bool {
+        lock(&self.stored).compress(self, compressor, now)
+    }
+
+    /// Returns true if the state is compressed.
+    pub(super) fn is_compressed(&self) -> bool {
+        lock(&self.stored).compressed().is_some()
+    }
+
+    /// Returns the state that the agent reported last, and the time of the last change in milliseconds
+    /// since 1970.
+    pub(crate) fn state_and_change(&self) -> (Option<TaskState>, u64) {
+        let stored = lock(&self.stored);
+        match stored.compressed() {
+            Some(compressed) => (Some(compressed.state), compressed.changed.unix_ms),
+            None => stored.peek(|inside| (inside.work.state, inside.changed.unix_ms)),
+        }
+    }
+
+    /// Calls `look` with the callers that hold a handle. Rules as in [`TaskEntry::visible_state`].
+    pub(super) fn with_owners<R>(&self, look: impl FnOnce(&[Box<str>]) -> R) -> R {
+        let stored = lock(&self.stored);
+        match stored.compressed() {
+            Some(compressed) => look(&compressed.owners),
+            None => stored.peek(|inside| look(&inside.owners)),
+        }
+    }
+
+    /// Returns true if no more events will come: see [`EntryState::is_finished`].
+    pub fn is_finished(&self) -> bool {
+        let stored = lock(&self.stored);
+        stored.compressed().is_some() || stored.peek(EntryState::is_finished)
     }
 
     /// Calls `show` with the output as a waiting client must see it: an answered question counts as
     /// work in progress, although the agent still shows the question. Rules as in
     /// [`TaskEntry::visible_state`].
     pub fn show_work<R>(&self, show: impl FnOnce(&AgentOutput) -> R) -> R {
-        let mut inside = lock(&self.inside);
-        if inside.phase() != TaskPhase::Running || inside.work.state() != OutputState::Asking {
-            return show(&inside.work);
-        }
-        let kept = (inside.work.state.replace(TaskState::Working), inside.work.status.take());
-        let shown = show(&inside.work);
-        (inside.work.state, inside.work.status) = kept;
-        shown
+        self.with_state(|inside| {
+            if inside.phase() != TaskPhase::Running || inside.work.state() != OutputState::Asking {
+                return show(&inside.work);
+            }
+            let kept = (inside.work.state.replace(TaskState::Working), inside.work.status.take());
+            let shown = show(&inside.work);
+            (inside.work.state, inside.work.status) = kept;
+            shown
+        })
     }
 
     /// Subscribes to every change from now on.
@@ -124,10 +179,9 @@ impl TaskEntry {
     pub fn apply(&self, event: StreamResponse, now: Timestamp) -> Result<(), AgentFailure> {
         let deep = matches!(event, StreamResponse::Task(_));
         let is_told = deep || matches!(event, StreamResponse::Status { .. });
-        let (taken, changed) = {
-            let mut inside = lock(&self.inside);
+        let applied = self.with_state(|inside| {
             if inside.is_finished() {
-                return Ok(());
+                return None;
             }
             // The event shows that the agent can be reached.
             inside.delay.take_if(|delay| *delay == TaskDelay::Unreached);
@@ -154,8 +208,9 @@ impl TaskEntry {
                 inside.delay = None;
                 inside.changed = now;
             }
-            (taken, changed)
-        };
+            Some((taken, changed))
+        });
+        let Some((taken, changed)) = applied else { return Ok(()) };
         self.settle(Some(now.instant));
         if changed {
             self.wake();
@@ -187,7 +242,7 @@ impl TaskEntry {
     }
 
     fn unwatch(&self, now: Instant) {
-        lock(&self.inside).watchers -= 1;
+        self.with_state(|inside| inside.watchers -= 1);
         self.settle(Some(now));
     }
 
@@ -198,7 +253,10 @@ impl TaskEntry {
 
     /// Returns true if a watcher exists, or one is expected to come back.
     pub fn is_watched(&self, now: Instant) -> bool {
-        self.visible_state(|inside| inside.watchers > 0 || inside.expected.is_some_and(|until| until > now))
+        let is_watched =
+            |inside: &EntryState| inside.watchers > 0 || inside.expected.is_some_and(|until| until > now);
+        let stored = lock(&self.stored);
+        stored.compressed().is_none() && stored.peek(is_watched)
     }
 
     /// Makes the caller the follower; `None` if there is one already.
@@ -278,7 +336,8 @@ impl TaskEntry {
 
     /// Returns true if the agent has named the task.
     pub fn is_named(&self) -> bool {
-        self.visible_state(|inside| inside.work.task_id.is_some())
+        let stored = lock(&self.stored);
+        stored.compressed().is_some() || stored.peek(|inside| inside.work.task_id.is_some())
     }
 
     /// Returns the position of the last event that is part of the output, among those that replicas
@@ -312,17 +371,23 @@ impl TaskEntry {
 
     /// Returns true if a client holds a handle of the task.
     pub fn is_acknowledged(&self) -> bool {
-        self.visible_state(|inside| inside.is_acknowledged)
+        let stored = lock(&self.stored);
+        stored.compressed().is_some() || stored.peek(|inside| inside.is_acknowledged)
     }
 
     /// Fills in the persisted state, before the entry is visible to others.
     pub(super) fn restore(&self, fill: impl FnOnce(&mut EntryState)) {
-        fill(&mut lock(&self.inside));
+        self.with_state(fill);
+    }
+
+    /// Returns the state itself.
+    pub(super) fn into_state(self) -> EntryState {
+        recover(self.stored.into_inner()).into_whole()
     }
 
     /// Merges the state that another process has of the same task.
     pub(super) fn learn(self: &Arc<Self>, other: Self, now: Timestamp) {
-        let other = recover(other.inside.into_inner());
+        let other = other.into_state();
         other.owners().for_each(|owner| self.own(owner));
         self.change(|inside| inside.learn(other));
         self.settle(Some(now.instant));
@@ -482,7 +547,7 @@ impl TaskEntry {
 
     /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
-        self.visible_state(EntryState::bytes)
+        self.stand().bytes
     }
 
     /// Returns true if the map has dropped the entry. Its follower should stop: no key leads to it
@@ -503,7 +568,18 @@ impl TaskEntry {
     }
 
     pub(super) fn stand(&self) -> EvictionInfo {
-        self.visible_state(EntryState::eviction_info)
+        let stored = lock(&self.stored);
+        match stored.compressed() {
+            Some(compressed) => EvictionInfo {
+                is_finished: true,
+                is_watched: false,
+                expected: None,
+                is_followed: false,
+                is_compressed: true,
+                bytes: COMPRESSED_OVERHEAD + compressed.bytes(),
+            },
+            None => stored.peek(EntryState::eviction_info),
+        }
     }
 
     pub(super) fn home(&self) -> Option<&ShardSlot> {
@@ -521,7 +597,7 @@ impl TaskEntry {
     }
 
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut EntryState) -> R) -> R {
-        let result = change(&mut lock(&self.inside));
+        let result = self.with_state(change);
         self.settle(None);
         result
     }

@@ -23,6 +23,8 @@ const MAX_OWNERS: usize = 16;
 /// Bytes of an entry, its keys and its place in the indexes that are not counted one by one.
 /// `benches/tasks` compares the counted size with the memory.
 const OVERHEAD: usize = 1024;
+/// The same of an entry with a compressed state.
+pub(super) const COMPRESSED_OVERHEAD: usize = 512;
 
 /// Status that the client got although the agent reports another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,7 @@ pub(super) struct EvictionInfo {
     pub(super) is_watched: bool,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
+    pub(super) is_compressed: bool,
     pub(super) bytes: usize,
 }
 
@@ -240,6 +243,7 @@ impl EntryState {
             is_watched: self.watchers > 0,
             expected: self.expected,
             is_followed: self.is_followed,
+            is_compressed: false,
             bytes: self.bytes(),
         }
     }
@@ -457,7 +461,7 @@ mod tests {
             entry.end(Err(trouble.clone()), Timestamp::now());
             let wanted = if failed { TaskPhase::Failed(trouble) } else { TaskPhase::Running };
             assert_eq!(phase(&entry), wanted);
-            assert_eq!(entry.visible_state(EntryState::is_finished), failed);
+            assert_eq!(entry.is_finished(), failed);
         }
     }
 

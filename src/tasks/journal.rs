@@ -185,7 +185,7 @@ impl TaskJournal {
     fn pass_on(&self, entry: &TaskEntry) {
         let Some(shared) = self.shared.get() else { return };
         let Some((key, row)) = self.shared_row(entry) else { return };
-        if entry.is_named() && entry.visible_state(|inside| inside.has_local_handle) {
+        if entry.is_named() && entry.peek(|inside| inside.has_local_handle) {
             shared.rename_task(row_key(entry.agent(), None, entry.local()), key.clone());
         }
         shared.put_task(key, row);
@@ -198,7 +198,7 @@ impl TaskJournal {
             RowContent::Ids => RowContent::Ids,
         };
         let (key, value) = entry.to_record(content)?;
-        let (at, owners, changed) = entry.visible_state(|inside| {
+        let (at, owners, changed) = entry.peek(|inside| {
             (inside.position, inside.owners().map(Into::into).collect(), inside.changed.unix_ms)
         });
         Some((key, SharedTaskRow { at, owners, changed, value }))
@@ -242,10 +242,10 @@ impl TaskJournal {
 
     /// Removes a task that no client can ask for any more.
     pub fn forget(&self, entry: &TaskEntry) {
-        if !entry.is_acknowledged() {
+        if !self.is_enabled() || !entry.is_acknowledged() {
             return;
         }
-        let key = row_key(entry.agent(), entry.task_id().as_deref(), entry.local());
+        let key = entry.row_key();
         if let Err(problem) = self.hand(|store| store.remove(StoreTable::Tasks, key.clone())) {
             warn!(error = %problem, agent = %entry.agent(), "failed to remove task from store");
         }
@@ -429,7 +429,7 @@ pub struct RestorePolicy {
 
 /// Row of an entry.
 #[derive(Serialize, Deserialize)]
-struct TaskRecord {
+pub(super) struct TaskRecord {
     agent: String,
     local: [u8; 16],
     /// A2A 1.0; absent while the agent has not named the task.
@@ -473,7 +473,7 @@ impl TaskEntry {
     /// Returns key and value of the row.
     pub(super) fn to_record(&self, content: RowContent) -> Option<(Vec<u8>, Vec<u8>)> {
         let (record, task_id) =
-            self.visible_state(|inside| (self.record(inside, content), inside.work.task_id.clone()));
+            self.peek(|inside| (self.record(inside, content), inside.work.task_id.clone()));
         let key = row_key(self.agent(), task_id.as_deref(), self.local());
         Some((key, serde_json::to_vec(&record).ok()?))
     }
@@ -488,7 +488,8 @@ impl TaskEntry {
         }
     }
 
-    fn record(&self, inside: &EntryState, content: RowContent) -> TaskRecord {
+    /// Returns the row of a state of this entry.
+    pub(super) fn record(&self, inside: &EntryState, content: RowContent) -> TaskRecord {
         let mut shed = inside.work.artifacts_shed;
         let task = inside.work.to_task().map(|mut task| {
             match content {
@@ -537,8 +538,19 @@ impl TaskEntry {
         policy: RestorePolicy,
         now: Timestamp,
     ) -> Option<(Vec<EntryKey>, Self)> {
+        serde_json::from_slice::<TaskRecord>(json).ok()?.into_entry(policy, now)
+    }
+}
+
+impl TaskRecord {
+    /// Returns the keys and the entry of the row, as [`TaskEntry::from_record`].
+    pub(super) fn into_entry(
+        self,
+        policy: RestorePolicy,
+        now: Timestamp,
+    ) -> Option<(Vec<EntryKey>, TaskEntry)> {
         let RestorePolicy { artifact_bytes, may_be_named } = policy;
-        let record: TaskRecord = serde_json::from_slice(json).ok()?;
+        let record = self;
         let work = match &record.task {
             None => AgentOutput::new(artifact_bytes),
             Some(task) => {
@@ -549,7 +561,7 @@ impl TaskEntry {
         let named = work.task_id.as_deref().map(|id| EntryKey::Task { agent: agent.clone(), id: id.into() });
         let keys = named.into_iter().chain([EntryKey::Local(record.local)]).collect();
         let is_unnamed = work.task_id.is_none();
-        let entry = Self::new(agent, record.local, work, instant_from_age(record.changed, now));
+        let entry = TaskEntry::new(agent, record.local, work, instant_from_age(record.changed, now));
         entry.restore(|inside| {
             inside.created_ms = record.created.min(now.unix_ms);
             inside.work.artifacts_shed = record.shed;
@@ -584,7 +596,7 @@ impl TaskEntry {
 impl TaskEntry {
     /// Returns the key of the row of the task.
     pub(crate) fn row_key(&self) -> Vec<u8> {
-        row_key(self.agent(), self.task_id().as_deref(), self.local())
+        self.peek(|inside| row_key(self.agent(), inside.work.task_id.as_deref(), self.local()))
     }
 }
 
@@ -755,7 +767,7 @@ mod tests {
             key_of(&unnamed.to_record(RowContent::Output(100)).unwrap().0),
             Some(EntryKey::Local([7; 16]))
         );
-        assert!(read.visible_state(EntryState::is_finished));
+        assert!(read.is_finished());
         let lost = entry("x");
         lost.end(Err(AgentFailure::TaskNotFound), Timestamp::now());
         assert_eq!(

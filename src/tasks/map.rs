@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 
+use super::compression::StateCompressor;
 use super::entry::TaskEntry;
 use super::entry_state::EntryState;
 use super::shard::{EvictionClass, TaskShard, TaskSlot, Usage, weight};
@@ -19,6 +20,8 @@ use super::{EntryKey, TaskLimits, TaskMapFull};
 use crate::sync::lock;
 
 const SHARDS: usize = 64;
+/// Tasks that are looked up for compression under one lock of their shard.
+const COMPRESSED_AT_ONCE: usize = 64;
 /// The least size of a task, in bytes.
 pub(super) const MIN_TASK_BYTES: usize = 1536;
 
@@ -40,6 +43,7 @@ struct TaskMapInner {
     seed: u64,
     next_id: AtomicU64,
     next_sweep: AtomicUsize,
+    next_compression: AtomicUsize,
     /// Receives each owned task when it finishes, if there is a recorder.
     finished: OnceLock<mpsc::Sender<Weak<TaskEntry>>>,
 }
@@ -82,6 +86,13 @@ impl ShardSlot {
         }
     }
 
+    /// Updates the map after the state of the entry was expanded.
+    pub(super) fn expanded(&self) {
+        if let Some(map) = self.map.upgrade() {
+            map.rebalance(self.shard, self.id, None);
+        }
+    }
+
     /// Passes the entry to the recorder of finished tasks, if there is one.
     pub(super) fn tell_finished(&self) {
         let Some(map) = self.map.upgrade() else { return };
@@ -110,6 +121,7 @@ impl Tasks {
             seed,
             next_id: AtomicU64::new(0),
             next_sweep: AtomicUsize::new(0),
+            next_compression: AtomicUsize::new(0),
             finished: OnceLock::new(),
         };
         Self { map: Arc::new(map) }
@@ -213,6 +225,39 @@ impl Tasks {
         dropped.into_iter().map(|resident| map.remove_evicted(resident)).collect()
     }
 
+    /// Compresses finished tasks of one shard, the next one at each call, that were not used for a while.
+    /// Takes some 20 µs for each: not for an async thread.
+    ///
+    /// # Errors
+    ///
+    /// An error if the compressor has no memory.
+    pub fn compress_idle(&self, now: Instant) -> std::io::Result<()> {
+        let map = &self.map;
+        let at = map.next_compression.fetch_add(1, Ordering::Relaxed) % self.shards();
+        let Some(until) = now.checked_sub(map.bounds.compress_after) else { return Ok(()) };
+        let mut compressor = None;
+        loop {
+            let idle = map.shard(at).next_idle(until, COMPRESSED_AT_ONCE);
+            if idle.is_empty() {
+                return Ok(());
+            }
+            let compressor = match &mut compressor {
+                Some(compressor) => compressor,
+                none => none.insert(StateCompressor::new()?),
+            };
+            for (id, entry) in idle {
+                if entry.compress(compressor, now) {
+                    map.shard(at).settle(id, &map.tally);
+                }
+            }
+        }
+    }
+
+    /// Returns the number of compressed tasks.
+    pub fn compressed(&self) -> usize {
+        self.map.tally.compressed.load(Ordering::Relaxed)
+    }
+
     /// Drops an entry before its expiry.
     pub fn forget(&self, entry: &Arc<TaskEntry>) {
         let Some(home) = entry.home() else { return };
@@ -228,7 +273,7 @@ impl Tasks {
         let is_large = |inside: &EntryState| {
             inside.can_evict_artifacts() && inside.work.artifact_bytes() > self.map.bounds.artifact_bytes
         };
-        entry.visible_state(is_large) && !entry.is_watched(now)
+        !entry.is_compressed() && entry.visible_state(is_large) && !entry.is_watched(now)
     }
 
     /// Returns the number of shards: so many sweeps visit each once.
@@ -472,7 +517,7 @@ impl TaskEntry {
         let own = self.change(|inside| inside.own(caller));
         if let (Some(no_more), Some(home)) = (own, self.home()) {
             home.own(self, caller, no_more.as_deref());
-            if self.visible_state(EntryState::is_finished) {
+            if self.is_finished() {
                 home.tell_finished();
             }
         }
@@ -480,20 +525,25 @@ impl TaskEntry {
 
     /// Returns the callers that hold a handle.
     pub(super) fn owners(&self) -> Vec<Box<str>> {
-        self.visible_state(|inside| inside.owners.clone())
+        self.with_owners(<[_]>::to_vec)
     }
 
     /// Returns true if the caller holds a handle.
     pub fn is_owner(&self, caller: &str) -> bool {
-        self.visible_state(|inside| inside.owners().any(|owner| owner == caller))
+        self.with_owners(|owners| owners.iter().any(|owner| **owner == *caller))
     }
 
     /// Notifies the owners if the streaming flag or the state changed.
     pub(super) fn tell_owners(&self) {
         let Some(home) = self.home() else { return };
         let changed = {
-            let mut inside = lock(&self.inside);
-            inside.streaming_changed().then(|| (inside.owners.clone(), inside.is_finished()))
+            // The owners of a compressed task were notified before.
+            if self.is_compressed() {
+                return;
+            }
+            self.with_state(|inside| {
+                inside.streaming_changed().then(|| (inside.owners.clone(), inside.is_finished()))
+            })
         };
         let Some((owners, is_finished)) = changed else { return };
         home.tell(&owners);
@@ -511,8 +561,13 @@ mod tests {
     use crate::bridge::output::AgentOutput;
     use crate::tasks::{EntryKey, TaskLimits, Tasks, Timestamp};
 
-    const BOUNDS: TaskLimits =
-        TaskLimits { most: 100, bytes: 1 << 20, ttl: Duration::from_secs(60), artifact_bytes: 1 << 10 };
+    const BOUNDS: TaskLimits = TaskLimits {
+        most: 100,
+        bytes: 1 << 20,
+        ttl: Duration::from_secs(60),
+        artifact_bytes: 1 << 10,
+        compress_after: Duration::from_secs(5),
+    };
 
     fn entry() -> TaskEntry {
         TaskEntry::new("bard".into(), [0; 16], AgentOutput::new(1 << 10), Timestamp::now())

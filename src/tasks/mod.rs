@@ -9,6 +9,7 @@
 //! Out of scope: requests to agents (see `follow`), the owner of a task (part of the handle).
 
 mod answer_log;
+mod compression;
 pub mod data_dir;
 mod entry;
 mod entry_state;
@@ -64,6 +65,8 @@ pub struct TaskLimits {
     /// Artifacts of a finished task above this many bytes are fetched again from the agent instead
     /// of being kept.
     pub artifact_bytes: usize,
+    /// Time after the last use of a finished task from which its state may be compressed.
+    pub compress_after: Duration,
 }
 
 /// Position of an event among those of its task that replicas share: the lease under which it was

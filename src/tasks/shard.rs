@@ -5,6 +5,7 @@
 //! usage is in atomic sums, so that a reservation needs no lock and nothing is counted anew.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ pub(super) struct TaskSlot {
     late: Option<Instant>,
     place: SlotUsage,
     bytes: usize,
+    is_compressed: bool,
 }
 
 /// Entries by time.
@@ -38,6 +40,8 @@ pub(super) struct TaskShard {
     idle: EvictionQueue,
     followed: EvictionQueue,
     expected: EvictionQueue,
+    /// Place in `ended` up to which states were compressed, if they could be.
+    compressed_to: Option<(Instant, u64)>,
 }
 
 /// Returns the size of a key in bytes.
@@ -85,6 +89,7 @@ impl TaskShard {
             idle: BTreeSet::new(),
             followed: BTreeSet::new(),
             expected: BTreeSet::new(),
+            compressed_to: None,
         }
     }
 
@@ -130,7 +135,8 @@ impl TaskShard {
         let is_free = self.claim_key(key, entry).is_ok();
         if is_free {
             let (entry, keys, place) = (entry.clone(), vec![key.clone()], SlotUsage::Watched);
-            self.residents.insert(id, TaskSlot { entry, keys, active: now, late: None, place, bytes });
+            let slot = TaskSlot { entry, keys, active: now, late: None, place, bytes, is_compressed: false };
+            self.residents.insert(id, slot);
             self.settle(id, tally);
         }
         is_free
@@ -174,8 +180,17 @@ impl TaskShard {
         let bytes = stand.bytes + resident.keys.iter().map(weight).sum::<usize>();
         let grew = tally.resize(resident.bytes, bytes);
         resident.bytes = bytes;
+        tally.count_compressed(resident.is_compressed, stand.is_compressed);
+        resident.is_compressed = stand.is_compressed;
         let (before, after) = (resident.place, resident.place(&stand));
         resident.place = after;
+        // It was in use when its turn came, or was expanded since: it is looked at once more.
+        if let SlotUsage::Ended(at) = after
+            && !stand.is_compressed
+            && self.compressed_to >= Some((at, id))
+        {
+            self.compressed_to = id.checked_sub(1).map(|before| (at, before));
+        }
         if before != after {
             self.leave(id, before, tally);
             tally.enter(after);
@@ -281,6 +296,16 @@ impl TaskShard {
             || self.first_followed(None, Some(now), tally).is_some()
     }
 
+    /// Returns at most so many finished entries that were active last before `until`, and have not changed
+    /// since they were returned.
+    pub(super) fn next_idle(&mut self, until: Instant, most: usize) -> Vec<(u64, Arc<TaskEntry>)> {
+        let from = self.compressed_to.map_or(Bound::Unbounded, Bound::Excluded);
+        let idle: Vec<_> =
+            self.ended.range((from, Bound::Excluded((until, 0)))).take(most).copied().collect();
+        self.compressed_to = idle.last().copied().or(self.compressed_to);
+        idle.into_iter().filter_map(|(_, id)| Some((id, self.entry(id)?))).collect()
+    }
+
     /// Returns the entries that have not expired.
     pub(super) fn alive(&self, now: Instant) -> Vec<Arc<TaskEntry>> {
         let alive = self.residents.values().filter(|resident| !resident.is_expired(now, self.ttl));
@@ -312,6 +337,7 @@ impl TaskShard {
         let resident = self.residents.remove(&id)?;
         resident.entry.mark_gone();
         self.leave(id, resident.place, tally);
+        tally.count_compressed(resident.is_compressed, false);
         tally.give_back(resident.bytes);
         Some(resident)
     }
@@ -328,6 +354,8 @@ pub(super) struct Usage {
     idle: AtomicUsize,
     /// Live entries that are followed and not watched.
     followed: AtomicUsize,
+    /// Entries with a compressed state.
+    pub(super) compressed: AtomicUsize,
     /// Entries evicted for others, and not reported yet.
     pub(super) evicted: AtomicU64,
 }
@@ -377,6 +405,15 @@ impl Usage {
     pub(super) fn give_back(&self, bytes: usize) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a state that is compressed, or not any more.
+    fn count_compressed(&self, before: bool, after: bool) {
+        match (before, after) {
+            (false, true) => _ = self.compressed.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.compressed.fetch_sub(1, Ordering::Relaxed),
+            (false, false) | (true, true) => {}
+        }
     }
 
     /// Returns true if a new entry of so many bytes would fit without eviction.

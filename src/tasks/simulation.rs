@@ -44,6 +44,7 @@ struct Seen {
     grown_over: usize,
     expired: usize,
     aliased: usize,
+    compressed: usize,
 }
 
 impl World {
@@ -53,6 +54,7 @@ impl World {
             bytes: BYTES,
             ttl: Duration::from_millis(TTL),
             artifact_bytes: 100,
+            compress_after: Duration::from_millis(10),
         };
         Self {
             seed,
@@ -163,6 +165,9 @@ impl World {
         let mut work = AgentOutput::new(BYTES);
         work.task_id = named.then(|| "t".into());
         let entry = TaskEntry::new("agent".into(), [0; 16], work, self.times());
+        if self.random.gen_bool(0.8) {
+            entry.acknowledge();
+        }
         let admitted = self.tasks.admit(key.clone(), || entry, self.instant());
         if let Some(at) = self.holder(&key).filter(|at| self.rows[*at].is_expired(self.now)) {
             self.rows[at].dropped = true;
@@ -245,7 +250,30 @@ impl World {
         self.seen.expired += count;
     }
 
+    /// Compresses idle tasks: only the sizes change.
+    fn compress(&mut self) {
+        let now = self.instant();
+        (0..self.tasks.shards()).for_each(|_| self.tasks.compress_idle(now).unwrap());
+        self.seen.compressed += self.tasks.compressed();
+        for row in self.rows.iter().filter(|row| row.entry.is_compressed()) {
+            assert!(row.finished && row.watchers == 0 && !row.followed, "seed {}: in use", self.seed);
+        }
+    }
+
     fn guards(&mut self, at: usize) {
+        let before = self.rows[at].bytes();
+        self.change_guards(at);
+        let after = self.rows[at].bytes();
+        // A compressed one is expanded.
+        if !self.rows[at].dropped
+            && after > before
+            && !self.make_room(Some(at), |world| world.bytes() <= BYTES)
+        {
+            self.seen.grown_over += 1;
+        }
+    }
+
+    fn change_guards(&mut self, at: usize) {
         match self.random.gen_range(0..7) {
             0 | 1 => {
                 self.watchers.push((at, self.rows[at].entry.watch()));
@@ -291,7 +319,8 @@ impl World {
             0..15 => self.find(),
             15..35 => self.admit(),
             35..38 => self.sweep(),
-            38..50 => self.now += self.random.gen_range(0..150),
+            38..43 => self.compress(),
+            43..50 => self.now += self.random.gen_range(0..150),
             50 => self.now += TTL + 1,
             choice => {
                 let Some(at) = self.any_row() else { return };
@@ -340,12 +369,13 @@ fn key(number: u8) -> EntryKey {
 }
 
 fn simulate(shards: usize, seeds: u64) {
-    let mut seen = [0; 6];
+    let mut seen = [0; 7];
     for seed in 0..seeds {
         let mut world = World::new(seed, shards);
         (0..400).for_each(|_| world.step());
-        let Seen { found, refused, evicted, grown_over, expired, aliased } = world.seen;
-        for (sum, one) in seen.iter_mut().zip([found, refused, evicted, grown_over, expired, aliased]) {
+        let Seen { found, refused, evicted, grown_over, expired, aliased, compressed } = world.seen;
+        let counts = [found, refused, evicted, grown_over, expired, aliased, compressed];
+        for (sum, one) in seen.iter_mut().zip(counts) {
             *sum += one;
         }
     }

@@ -13,8 +13,13 @@ use crate::a2a::{
 use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 
-const BOUNDS: TaskLimits =
-    TaskLimits { most: 4, bytes: 1 << 20, ttl: Duration::from_secs(60), artifact_bytes: 1 << 10 };
+const BOUNDS: TaskLimits = TaskLimits {
+    most: 4,
+    bytes: 1 << 20,
+    ttl: Duration::from_secs(60),
+    artifact_bytes: 1 << 10,
+    compress_after: Duration::from_secs(5),
+};
 
 pub(super) fn status(state: TaskState) -> StreamResponse {
     StreamResponse::Status {
@@ -144,11 +149,11 @@ fn a_lost_task_is_finished_until_it_is_followed_anew() {
     let entry = Arc::new(entry());
     entry.apply(status(TaskState::Working), now()).unwrap();
     entry.end(Err(AgentFailure::TaskNotFound), now());
-    assert!(entry.visible_state(EntryState::is_finished));
+    assert!(entry.is_finished());
     entry.apply(status(TaskState::Completed), now()).unwrap();
     assert_eq!(entry.visible_state(|inside| inside.work.state), Some(TaskState::Working));
     let _following = entry.begin_following().unwrap();
-    assert!(!entry.visible_state(EntryState::is_finished));
+    assert!(!entry.is_finished());
 }
 
 fn over(entry: &TaskEntry) -> Option<Result<(), AgentFailure>> {
@@ -311,6 +316,50 @@ fn artifacts_are_not_shed_for_the_size_of_anything_else() {
         entry.visible_state(|inside| inside.is_finished() && inside.work.bytes() > BOUNDS.artifact_bytes)
     );
     assert!(!tasks.should_shed(&entry, now.instant));
+}
+
+/// Compresses what it may of all shards.
+fn compress(tasks: &Tasks, now: Instant) {
+    (0..tasks.shards()).for_each(|_| tasks.compress_idle(now).unwrap());
+}
+
+#[test]
+fn idle_finished_task_is_compressed_until_it_is_read() {
+    let (tasks, now) = (Tasks::new(BOUNDS), self::now());
+    let (entry, _) = tasks.admit(key(1), entry, now.instant).unwrap();
+    entry.own("ann");
+    entry.apply(chunk(&"words ".repeat(500), false), now).unwrap();
+    let later = now.instant + BOUNDS.compress_after * 2;
+    compress(&tasks, later);
+    assert_eq!(tasks.compressed(), 0, "live");
+    entry.apply(status(TaskState::Completed), now).unwrap();
+    compress(&tasks, now.instant);
+    compress(&tasks, later);
+    assert_eq!(tasks.compressed(), 0, "no client has a handle");
+    entry.acknowledge();
+    let before = (format!("{:?}", entry.peek(|inside| format!("{inside:?}"))), tasks.bytes());
+    compress(&tasks, later);
+    assert_eq!(tasks.compressed(), 1);
+    assert!(tasks.bytes() < 2_000 && before.1 > 4_000, "{before:?}, {}", tasks.bytes());
+    assert!(entry.is_finished() && entry.is_named() && entry.is_acknowledged() && entry.is_owner("ann"));
+    assert_eq!(entry.state_and_change(), (Some(TaskState::Completed), now.unix_ms));
+    assert_eq!(tasks.owned_by("ann", later).len(), 1);
+    assert_eq!(tasks.compressed(), 1, "lists and passes leave it as it is");
+    assert_eq!(
+        entry.visible_state(|inside| format!("{inside:?}")),
+        entry.peek(|inside| format!("{inside:?}"))
+    );
+    assert_eq!((tasks.compressed(), tasks.bytes()), (0, before.1));
+    assert_eq!(format!("{:?}", entry.peek(|inside| format!("{inside:?}"))), before.0);
+    compress(&tasks, later);
+    assert_eq!(tasks.compressed(), 1, "once more after it was read");
+    let watcher = entry.watch();
+    compress(&tasks, later);
+    assert_eq!(tasks.compressed(), 0, "a watcher reads it");
+    drop(watcher);
+    compress(&tasks, later);
+    tasks.forget(&entry);
+    assert_eq!((tasks.compressed(), tasks.bytes(), tasks.owners()), (0, 0, 0));
 }
 
 #[test]
@@ -505,7 +554,7 @@ fn own_output_stays_while_a_replica_reads_the_agent() {
 #[test]
 fn an_entry_is_small() {
     let sizes = [size_of::<TaskEntry>(), size_of::<EntryState>(), size_of::<AgentOutput>()];
-    assert!(sizes[0] <= 880, "{sizes:?}");
+    assert!(sizes[0] <= 144 && sizes[1] <= 736, "{sizes:?}");
 }
 
 #[tokio::test]

@@ -510,6 +510,8 @@ pub(crate) struct TaskCounts {
     pub(crate) tasks: usize,
     /// The approximate number of bytes that they take there.
     pub(crate) bytes: usize,
+    /// Tasks that are kept compressed.
+    pub(crate) compressed: usize,
     /// Tasks that are polled in turn.
     pub(crate) polled: usize,
     /// Tasks with a stream that is read without a client.
@@ -563,6 +565,7 @@ impl SharedStateMetrics {
 pub(crate) struct TaskMetrics {
     tasks: IntGauge,
     bytes: IntGauge,
+    compressed: IntGauge,
     polled: IntGauge,
     followed: IntGauge,
     evicted: IntCounter,
@@ -588,6 +591,10 @@ impl TaskMetrics {
         Ok(Self {
             tasks: gauge("tasks", "Tasks in the map; at most tasks.max.")?,
             bytes: gauge("task_bytes", "Approximate size of the tasks in the map; at most tasks.max_bytes.")?,
+            compressed: gauge(
+                "compressed_tasks",
+                "Finished tasks in the map that are compressed, as they were not used for tasks.compress_after.",
+            )?,
             polled: gauge(
                 "polled_tasks",
                 "Tasks that are polled in turn, because streams are at background.max or because the agent pushes.",
@@ -625,6 +632,7 @@ impl TaskMetrics {
         let shown = |count| i64::try_from(count).unwrap_or(i64::MAX);
         self.tasks.set(shown(census.tasks));
         self.bytes.set(shown(census.bytes));
+        self.compressed.set(shown(census.compressed));
         self.polled.set(shown(census.polled));
         self.followed.set(shown(census.followed));
         self.evicted.inc_by(census.evicted);
@@ -903,6 +911,7 @@ mod tests {
         const NO_TASKS: TaskCounts = TaskCounts {
             tasks: 0,
             bytes: 0,
+            compressed: 0,
             polled: 0,
             followed: 0,
             evicted: 0,

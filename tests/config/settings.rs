@@ -152,7 +152,7 @@ calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, round
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, max_cached: 52 }
 limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 80MiB, caller_bytes: 81MiB, auth_failures: 79, header: 33KiB, connections: 77, address_connections: 80 }
-tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, poll_interval: 106s, data_dir: kept }
+tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, compress_after: 107s, poll_interval: 106s, data_dir: kept }
 streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114, stalled_after: 115s }
 background: { max: 81, lifetime: 84s }
 outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1], webhooks: { allow: [c.example], http: true }, proxy: { url: 'http://ann:pw@p.example:3128', no_proxy: [d.example], resolve: proxy } }
@@ -181,7 +181,7 @@ public_url: https://gateway.example.com/below/
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
         "Sessions { ttl: 3060s, max_cached: 52 }",
         "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 83886080, caller_bytes: 84934656, auth_failures: 79, header: 33792, connections: 77, address_connections: 80 }",
-        "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
+        "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, compress_after: 107s, poll_interval: 106s, ",
         "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114, stalled_after: 115s }",
         r#"Outbound { allow: AllowList([Host("a.example"), Host("b.example:8443"), Network(Network(10.0.0.0/8)), Network(Network(127.0.0.1/32))]), webhooks: Webhooks { allow: AllowList([Host("c.example")]), http: true, is_resolved_by_proxy: true }, proxy: EgressProxy { url: Some(ProxyServer { host: Name("p.example"), port: 3128, credentials: Some(***) }), no_proxy: AllowList([Host("d.example")]), resolve: Proxy } }"#,
         "Background { max: 81, lifetime: 84s }",

@@ -78,6 +78,26 @@ async fn lost_large_result_is_kept() {
 }
 
 #[tokio::test]
+async fn idle_result_is_compressed_and_read_again() {
+    let settings = "calls: { task_after: 0s, round_grace: 100ms }\ntasks: { compress_after: 10ms, sweep_interval: 50ms }";
+    let scene = Scene::tuned(settings).await;
+    let song = "Row, row, row your boat, \"gently\" down the stream. ".repeat(100);
+    let go = scene.agent.works_for(RAW, &song);
+    let client = scene.gateway.client().with_tasks();
+    let task = begin(&client).await;
+    go.fire();
+    client.task_until(&task, "completed").await;
+    let compressed = async || figure(&scene.gateway, "mcp_a2a_gateway_compressed_tasks ").await;
+    for _ in 0..2 {
+        in_time("the task to be compressed", async { while compressed().await == 0 {} }).await;
+        let held = figure(&scene.gateway, "mcp_a2a_gateway_task_bytes ").await;
+        assert!(held < 2_000, "{held} bytes");
+        assert_eq!(words(&result(&client, &task).await), song);
+    }
+    assert!(scene.agent.calls("GetTask").is_empty(), "nothing is read again from the agent");
+}
+
+#[tokio::test]
 async fn results_over_total_are_read_again() {
     let scene = Scene::tuned("calls: { task_after: 0s }\ntasks: { max_bytes: 100KiB }").await;
     scene.agent.on_send(|request| {
