@@ -108,8 +108,12 @@ struct Waiting {
 }
 
 impl RowQueue {
+    /// Returns the number of rows that the engine does not have yet. Those on their way to it are at least
+    /// one together: 0 means that the engine has all.
     pub(super) fn len(&self) -> usize {
-        lock(&self.waiting).changes.len()
+        let waiting = lock(&self.waiting);
+        let has_all = *self.done.borrow() >= waiting.last;
+        if has_all { 0 } else { waiting.changes.len().max(1) }
     }
 
     /// Tries again what waits.
