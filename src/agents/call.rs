@@ -81,18 +81,18 @@ impl AgentCall {
                 let mut track = TaskTracker::new(out, Some(task.clone()));
                 let asked = find_task(&self.client, &self.known, &task, &mut track.room);
                 let found = Box::pin(asked).await?;
-                track.take_look(found.task).await;
+                track.take_look(found.task);
                 Ok(())
             }
             AgentOperation::Cancel(task) => {
                 let mut track = TaskTracker::new(out, Some(task.clone()));
                 let stopped = Box::pin(self.cancel(&task, &mut track.room)).await?;
-                track.on_event(StreamResponse::Task(stopped)).await;
+                track.on_event(StreamResponse::Task(stopped));
                 Ok(())
             }
             AgentOperation::Webhook(task, hook) => {
                 let CallOutput { mut room, .. } = out;
-                set_webhook(&self.client, &self.known, &task, &hook, &mut room).await
+                Box::pin(set_webhook(&self.client, &self.known, &task, &hook, &mut room)).await
             }
         }
     }
@@ -110,7 +110,7 @@ impl AgentCall {
         if !is_open && !is_left {
             // The question was answered, here or elsewhere: it is not answered twice.
             let mut track = TaskTracker::new(out, Some(task.clone()));
-            if track.take_look(found).await {
+            if track.take_look(found) {
                 return Ok(());
             }
             return if beside { Ok(()) } else { self.recover(&mut track, AgentFailure::TaskNotFound).await };
@@ -227,7 +227,7 @@ impl AgentCall {
         ask.context = message.context_id.clone().filter(|_| endpoints.are_several());
         ask.begins = message.task_id.clone().filter(|_| begins);
         let mut track = track.opening();
-        match self.read_response(&ask, &mut track).await {
+        match self.read_response(ask, &mut track).await {
             // No response, but the task has a name to ask for it by.
             Err(trouble @ (AgentFailure::Timeout(_) | AgentFailure::ConnectionLost(_)))
                 if begins && !track.is_judged() =>
@@ -242,12 +242,15 @@ impl AgentCall {
     }
 
     /// Sends a request and handles the response.
-    async fn read_response(&self, ask: &AgentRequest, track: &mut TaskTracker) -> Result<(), AgentFailure> {
-        let (form, mut reply) = post(&self.client, &self.known, ask).await?;
+    async fn read_response(&self, ask: AgentRequest, track: &mut TaskTracker) -> Result<(), AgentFailure> {
+        // Boxed: a stream must not be larger by the states before its response.
+        let (form, mut reply) = Box::pin(post(&self.client, &self.known, &ask)).await?;
         let endpoints = &self.known.endpoints;
         if endpoints.are_several() {
             track.home = ask.place().map(|at| (endpoints.clone(), at));
         }
+        // Its body is not held while the agent works.
+        drop(ask);
         match form {
             BodyKind::Stream => self.read_stream(reply, track).await,
             BodyKind::Json => {
@@ -258,7 +261,7 @@ impl AgentCall {
                 // From here on only the event is held.
                 drop(body);
                 track.response_has_come();
-                if track.on_event(event).await || track.is_beside() {
+                if track.on_event(event) || track.is_beside() {
                     return Ok(());
                 }
                 if track.task_id.is_none() {
@@ -345,7 +348,8 @@ impl AgentCall {
                     }
                     known = place;
                     let open = found.status.state;
-                    let is_over = track.take_look(found).await;
+                    let is_over = track.take_look(found);
+                    track.has_room().await;
                     (0..track.take_stalls()).for_each(|_| known.metrics.stalled());
                     if is_over {
                         return Ok(());
@@ -394,7 +398,7 @@ impl AgentCall {
     async fn check_status(&self, track: &mut TaskTracker) -> Result<bool, AgentFailure> {
         let Some(task) = track.task_id.clone() else { return Ok(false) };
         match get_task(&self.client, &self.known, &task, &mut track.room).await {
-            Ok(found) => Ok(track.take_look(found).await),
+            Ok(found) => Ok(track.take_look(found)),
             Err(AgentFailure::TaskNotFound) => Err(AgentFailure::TaskNotFound),
             Err(trouble) => {
                 tracing::debug!(error = %trouble, "failed to get task of a silent agent");
@@ -420,7 +424,7 @@ impl AgentCall {
             let event = self.known.interface.event(&body);
             drop(body);
             return match event {
-                Ok(event) => Ok(!track.on_event(event).await),
+                Ok(event) => Ok(!track.on_event(event)),
                 Err(error) => {
                     tracing::debug!(error = %refusal(error), "failed to subscribe to task");
                     Ok(false)

@@ -107,6 +107,8 @@ impl EventSize {
 impl EventQueue {
     fn push(&mut self, waiting: QueuedEvent) {
         self.bytes += waiting.size.bytes();
+        // Most streams never have two that wait, and each is large.
+        self.events.reserve_exact(usize::from(self.events.is_empty()));
         self.events.push_back(waiting);
     }
 
@@ -182,9 +184,14 @@ impl EventSender {
         self.0.is_detached.load(Ordering::Relaxed)
     }
 
-    /// Sends an event; waits while too many are unread.
-    pub(super) async fn send(&self, event: StreamResponse, size: EventSize, bearing: Bearing) {
+    /// Sends an event. Few may follow before [`EventSender::has_room`]: an event is no part of the future
+    /// that waits, which lives as long as a stream.
+    pub(super) fn push(&self, event: StreamResponse, size: EventSize, bearing: Bearing) {
         self.waiting().push(QueuedEvent { event, size, bearing });
+    }
+
+    /// Waits while too many events are unread.
+    pub(super) async fn has_room(&self) {
         // The reader polls again once it has read all.
         std::future::poll_fn(|_| match self.waiting().is_full() {
             true => Poll::Pending,
@@ -304,7 +311,8 @@ mod tests {
                 if number % 7 == 0 {
                     tokio::task::yield_now().await;
                 }
-                outlet.send(StreamResponse::Unknown, EventSize::default(), Bearing::default()).await;
+                outlet.push(StreamResponse::Unknown, EventSize::default(), Bearing::default());
+                outlet.has_room().await;
             }
             Ok(())
         });

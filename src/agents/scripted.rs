@@ -104,14 +104,17 @@ impl ScriptedAgent {
     ) -> Result<(), AgentFailure> {
         let (name, text) = describe(&operation);
         lock(&self.performed).push(PerformedOperation { name, text: text.clone(), at: Instant::now() });
-        let send = |event| sender.send(event, EventSize::default(), Bearing::default());
+        let send = |event| sender.push(event, EventSize::default(), Bearing::default());
         match operation {
             AgentOperation::Say(_) | AgentOperation::Continue(_) => {
                 let next = lock(&self.exchanges).pop_front();
                 let Some(mut steps) = next else { return std::future::pending().await };
                 while let Some(step) = steps.recv().await {
                     match step {
-                        ScriptStep::Event(event) => send(*event).await,
+                        ScriptStep::Event(event) => {
+                            send(*event);
+                            sender.has_room().await;
+                        }
                         ScriptStep::Delay(delay) => {
                             sender.set_delay(delay);
                         }
@@ -125,7 +128,7 @@ impl ScriptedAgent {
             AgentOperation::Look(_) => Err(AgentFailure::TaskNotFound),
             AgentOperation::Cancel(task) => {
                 let status = json!({ "state": "TASK_STATE_CANCELED" });
-                send(parsed(&json!({ "task": { "id": task, "status": status } }))).await;
+                send(parsed(&json!({ "task": { "id": task, "status": status } })));
                 Ok(())
             }
             AgentOperation::Webhook(..) => Ok(()),

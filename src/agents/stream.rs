@@ -238,17 +238,23 @@ impl TaskTracker {
         task_id.zip(self.task_id.as_deref()).is_none_or(|(theirs, ours)| theirs == ours)
     }
 
-    /// Sends an event on if it is ours; returns true if it is the last one.
-    pub(super) async fn on_event(&mut self, event: StreamResponse) -> bool {
-        self.take_from(event, false).await
+    /// Sends an event on if it is ours; returns true if it is the last one. Few may follow before
+    /// [`TaskTracker::has_room`].
+    pub(super) fn on_event(&mut self, event: StreamResponse) -> bool {
+        self.take_from(event, false)
     }
 
     /// Does the same for the result of `GetTask`.
-    pub(super) async fn take_look(&mut self, task: Task) -> bool {
-        self.take_from(StreamResponse::Task(task), true).await
+    pub(super) fn take_look(&mut self, task: Task) -> bool {
+        self.take_from(StreamResponse::Task(task), true)
     }
 
-    async fn take_from(&mut self, mut event: StreamResponse, is_look: bool) -> bool {
+    /// Waits while too many events are unread.
+    pub(super) async fn has_room(&self) {
+        self.outlet.has_room().await;
+    }
+
+    fn take_from(&mut self, mut event: StreamResponse, is_look: bool) -> bool {
         // The permit moves with the event, or is dropped with it.
         let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
         let repeat = self.compare(&event);
@@ -280,7 +286,7 @@ impl TaskTracker {
             endpoints.hear(*at, &event);
         }
         let response = self.response.as_ref().filter(|_| repeat == Repeat::Anew).map(|response| response.to);
-        self.outlet.send(event, size, Bearing { response, is_look }).await;
+        self.outlet.push(event, size, Bearing { response, is_look });
         ends
     }
 
@@ -537,7 +543,7 @@ impl EventStream {
                         alarm.as_mut().reset(last_byte + silence);
                         continue;
                     }
-                    match self.end_message(track).await {
+                    match self.end_message(track) {
                         true => return Ok(StreamEnd::Said),
                         false => return Ok(StreamEnd::Silent),
                     }
@@ -556,7 +562,7 @@ impl EventStream {
                     continue;
                 }
                 Ok(None) => {
-                    return match self.end_message(track).await {
+                    return match self.end_message(track) {
                         true => Ok(StreamEnd::Said),
                         false => Ok(StreamEnd::Ended),
                     };
@@ -575,7 +581,7 @@ impl EventStream {
                     }
                 }
             };
-            return match self.end_message(track).await {
+            return match self.end_message(track) {
                 true => Ok(StreamEnd::Said),
                 false => Ok(StreamEnd::Early(ended)),
             };
@@ -606,11 +612,11 @@ impl EventStream {
     }
 
     /// Sends the messages on as the response. Returns false if there are none.
-    async fn end_message(&mut self, track: &mut TaskTracker) -> bool {
+    fn end_message(&mut self, track: &mut TaskTracker) -> bool {
         match self.message.take() {
             Some(message) => {
                 track.bytes = self.messages.1;
-                track.on_event(StreamResponse::Message(message)).await
+                track.on_event(StreamResponse::Message(message))
             }
             None => false,
         }
@@ -618,8 +624,8 @@ impl EventStream {
 
     /// Sends on an event that is no message. Messages before it are the response if it ends a task
     /// that has no other output, and progress otherwise.
-    async fn pass(&mut self, event: StreamResponse, track: &mut TaskTracker) -> bool {
-        let Some(message) = self.message.take() else { return track.on_event(event).await };
+    fn pass(&mut self, event: StreamResponse, track: &mut TaskTracker) -> bool {
+        let Some(message) = self.message.take() else { return track.on_event(event) };
         let said = |status: &TaskStatus| status.message.as_ref().is_some_and(|said| !said.parts.is_empty());
         let is_silent_end = match &event {
             StreamResponse::Status { status, .. } => status.state == TaskState::Completed && !said(status),
@@ -633,12 +639,12 @@ impl EventStream {
             }
         };
         if is_silent_end {
-            return track.on_event(StreamResponse::Message(message)).await;
+            return track.on_event(StreamResponse::Message(message));
         }
         let (task_id, context_id) = (message.task_id.clone(), message.context_id.clone());
         let status = TaskStatus { state: TaskState::Working, message: Some(message), timestamp: None };
         let progress = StreamResponse::Status { task_id, context_id, status, last: false, metadata: None };
-        track.on_event(progress).await || track.on_event(event).await
+        track.on_event(progress) || track.on_event(event)
     }
 
     async fn on_event(
@@ -686,10 +692,11 @@ impl EventStream {
                     self.add_message(message, track.room.limit)?;
                 }
                 event => {
-                    if self.pass(event, track).await {
+                    if self.pass(event, track) {
                         self.finish().await;
                         return Ok(Some(StreamEnd::Said));
                     }
+                    track.has_room().await;
                 }
             }
         }

@@ -104,7 +104,7 @@ impl CallEngine {
     pub(super) async fn run_active<S: ResponseSink>(
         &self,
         run: RunningCall<'_, S>,
-        mut call: ActiveCall<'_>,
+        mut call: Box<ActiveCall<'_>>,
         record: &mut AccessRecord,
     ) -> Result<Option<Vec<u8>>, ClientGone> {
         let RunningCall { mut responder, mut source, running } = run;

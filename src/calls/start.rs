@@ -39,7 +39,8 @@ use crate::telemetry::trace::RequestTrace;
 /// Call with validated arguments.
 struct PreparedCall<'a> {
     source: EventSource,
-    call: ActiveCall<'a>,
+    /// Boxed: it goes through many hands while the call waits, and each would hold it.
+    call: Box<ActiveCall<'a>>,
     /// Call permit of the agent.
     permit: Option<CallPermit>,
 }
@@ -114,14 +115,14 @@ impl CallEngine {
         to: ResponseTarget<'_, S>,
         budget: Option<Duration>,
         source: EventSource,
-        call: ActiveCall<'_>,
+        mut call: Box<ActiveCall<'_>>,
         params: &ClientParams<'_>,
         record: &mut AccessRecord,
     ) -> Result<Option<Vec<u8>>, ClientGone> {
         let client = call.client;
         let earlier = self.earlier_calls(&call).await;
         let budget = budget.map(|budget| earlier.as_ref().map_or(budget, |calls| calls.budget().min(budget)));
-        let call = ActiveCall { earlier, ..call };
+        call.earlier = earlier;
         let running = client.session.as_ref().map(|session| self.running.register(session.key, call.id));
         let progress =
             ProgressNotifier::new(params.meta().progress.clone(), client.level, &call.agent.settings.name);
@@ -140,7 +141,7 @@ impl CallEngine {
         &self,
         to: ResponseTarget<'_, S>,
         source: EventSource,
-        call: ActiveCall<'_>,
+        call: Box<ActiveCall<'_>>,
         params: &ClientParams<'_>,
         record: &mut AccessRecord,
     ) -> Result<Option<Vec<u8>>, ClientGone> {
@@ -198,6 +199,7 @@ impl CallEngine {
             early_responses: params.input_responses.filter(|_| resumed.is_none()),
             ..ActiveCall::new(client, id, agent.clone())
         };
+        let mut call = Box::new(call);
         if let Some(ResumedCall { source, .. }) = resumed {
             return Ok(PreparedCall { source, call, permit });
         }
@@ -216,7 +218,8 @@ impl CallEngine {
         let is_task = plan.then == Fallback::CoreTask;
         let _reservation =
             if is_task { self.lookup.reserve_task(client, source.own_number()).await? } else { None };
-        Ok(PreparedCall { source, call: ActiveCall { began_here, _reservation, ..call }, permit })
+        (call.began_here, call._reservation) = (began_here, _reservation);
+        Ok(PreparedCall { source, call, permit })
     }
 
     /// Authorizes a message in an existing task: the task may be of another skill than this tool.

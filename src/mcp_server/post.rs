@@ -102,11 +102,13 @@ impl McpServer {
             Err(malformed) => {
                 let era = era_of_headers(&McpHeaders::read(&http.head().headers));
                 let fault = Fault::ParseError(malformed.to_string());
-                return Ok(self.reject(http, record, ErrorReply { fault, era, id: None }).await?);
+                let reply = ErrorReply { fault, era, id: None };
+                return Ok(Box::pin(self.reject(http, record, reply)).await?);
             }
         };
         if is_batch(text) {
-            return Ok(self.batch(http, record, route, text).await?);
+            // Boxed, here and below: a call that waits for its agent must not be larger by it.
+            return Ok(Box::pin(self.batch(http, record, route, text)).await?);
         }
         let headers = McpHeaders::read(&http.head().headers);
         let classified = self.classify(ReceivedMessage { route, headers: &headers, text }, record);
@@ -121,17 +123,17 @@ impl McpServer {
                     Ok(limits) => limits.or(client.limits),
                     Err(fault) => {
                         let reply = ErrorReply { fault, era: client.era(), id: Some(id) };
-                        return Ok(self.reject(http, record, reply).await?);
+                        return Ok(Box::pin(self.reject(http, record, reply)).await?);
                     }
                 };
                 let params = params.unwrap_or_default();
                 let request = CallRequest { client: &client, id: &id, params: &params };
                 if method == Method::Listen {
-                    return Ok(self.listen_or_reject(http, record, request, moved).await?);
+                    return Ok(Box::pin(self.listen_or_reject(http, record, request, moved)).await?);
                 }
                 self.request(http, record, method, request).await?;
             }
-            Err(reply) => self.reject(http, record, *reply).await?,
+            Err(reply) => Box::pin(self.reject(http, record, *reply)).await?,
         }
         Ok(())
     }
@@ -161,7 +163,7 @@ impl McpServer {
                 let to = ResponseTarget::Client(http);
                 Box::pin(self.task_method(to, method, request, record)).await.map(|_| ())
             }
-            _ => self.method(http, record, method, request).await,
+            _ => Box::pin(self.method(http, record, method, request)).await,
         };
         self.conclude(http, record, request, answered).await
     }
@@ -195,7 +197,7 @@ impl McpServer {
             Err(Abort::ClientGone) => Err(ClientGone),
             Err(Abort::Rejected(fault)) => {
                 let reply = ErrorReply { fault, era: request.client.era(), id: Some(request.id.clone()) };
-                self.reject(http, record, reply).await
+                Box::pin(self.reject(http, record, reply)).await
             }
         }
     }

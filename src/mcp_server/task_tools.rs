@@ -212,6 +212,7 @@ impl McpServer {
                     ..ActiveCall::new(client, id, agent)
                 };
                 let wait = Some(wait.min(budget));
+                let call = Box::new(call);
                 return Ok(self.engine.run_call(to, wait, source, call, params, record).await?);
             }
             Ok(ToolOutcome::Result(result)) => result,
@@ -399,7 +400,7 @@ impl McpServer {
         if let TaskPhase::Failed(failure) = entry.visible_state(|inside| inside.phase()) {
             return Err(CallError::agent_failure(&failure, &agent.settings.name).into());
         }
-        let was_over = entry.visible_state(|inside| inside.is_finished());
+        let was_over = entry.is_finished();
         if !was_over {
             let stopping = self.lookup().followers.cancel_and_wait(&entry, &known);
             if tokio::time::timeout(FIRST_EVENT_TIMEOUT, stopping).await.is_err() {

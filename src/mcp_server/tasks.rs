@@ -225,7 +225,7 @@ impl McpServer {
         let mut followed = FollowedTask::new(entry, known, false);
         followed.heeds_verdict = true;
         let source = EventSource::Watched(Box::new(followed));
-        Ok(self.engine.await_result(to, source, call, params, record).await?)
+        Ok(self.engine.await_result(to, source, Box::new(call), params, record).await?)
     }
 
     /// Handles `tasks/list` of the core: the remembered tasks of this caller, by handle.

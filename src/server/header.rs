@@ -314,7 +314,7 @@ impl<A> HeaderTimeout<A> {
 }
 
 /// The future that serves a request, as the traits of Pingora define it.
-type ServedBy<'a> = Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'a>>;
+pub(super) type ServedBy<'a> = Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'a>>;
 
 #[async_trait]
 impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use connection_limit::{ConnectionLimit, ConnectionLimits, ListenerConnections};
-use header::{ConnectionMarker, HeaderLimit, HeaderTimeout};
+use header::{ConnectionMarker, HeaderLimit, HeaderTimeout, ServedBy};
 use http::{Method, StatusCode};
 use pingora::ErrorType;
 use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
@@ -570,37 +570,45 @@ struct ListenerApp {
     h2_options: H2Options,
 }
 
-#[async_trait]
 impl HttpServerApp for ListenerApp {
-    async fn process_new_http(
-        self: &Arc<Self>,
+    // Written out: the macro would hold the session twice in the future of each connection.
+    fn process_new_http<'life0, 'life1, 'async_trait>(
+        self: &'life0 Arc<Self>,
         mut http: ServerSession,
-        shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
-        // `HeaderTimeout` has set it, for HTTP/1.1.
-        let mark = http.take_connection_user_context();
-        if !read_header(&mut http, shutdown).await {
-            return None;
-        }
-        if let Some(mark) = mark.as_ref().and_then(|mark| mark.downcast_ref::<ConnectionMarker>()) {
-            mark.header_read();
-        }
-        if *shutdown.borrow() {
-            http.set_keepalive(None);
-        }
-        let mut session = PingoraSession::Listener { http: &mut http, shutdown };
-        // Boxed: an idle connection must not be larger by it.
-        Box::pin(self.gateway.handle_at(&mut session, self.listener)).await;
-        if http.get_keepalive().is_some() {
-            // Without end: `HeaderTimeout` ends it.
-            http.set_keepalive(Some(0));
-        }
-        let mut settings = HttpPersistentSettings::for_session(&http);
-        if let Some(mark) = mark {
-            settings.set_user_context(mark);
-        }
-        let reusable = http.finish().await.ok().flatten()?;
-        Some(ReusedHttpStream::from_reusable_stream(reusable, settings))
+        shutdown: &'life1 ShutdownWatch,
+    ) -> ServedBy<'async_trait>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            // `HeaderTimeout` has set it, for HTTP/1.1.
+            let mark = http.take_connection_user_context();
+            if !read_header(&mut http, shutdown).await {
+                return None;
+            }
+            if let Some(mark) = mark.as_ref().and_then(|mark| mark.downcast_ref::<ConnectionMarker>()) {
+                mark.header_read();
+            }
+            if *shutdown.borrow() {
+                http.set_keepalive(None);
+            }
+            let mut session = PingoraSession::Listener { http: &mut http, shutdown };
+            // Boxed: an idle connection must not be larger by it.
+            Box::pin(self.gateway.handle_at(&mut session, self.listener)).await;
+            if http.get_keepalive().is_some() {
+                // Without end: `HeaderTimeout` ends it.
+                http.set_keepalive(Some(0));
+            }
+            let mut settings = HttpPersistentSettings::for_session(&http);
+            if let Some(mark) = mark {
+                settings.set_user_context(mark);
+            }
+            // Boxed: it is most of the future, and short.
+            let reusable = Box::pin(http.finish()).await.ok().flatten()?;
+            Some(ReusedHttpStream::from_reusable_stream(reusable, settings))
+        })
     }
 
     fn h2_options(&self) -> Option<H2Options> {
@@ -630,7 +638,8 @@ async fn read_header(http: &mut ServerSession, shutdown: &ShutdownWatch) -> bool
             StatusCode::BAD_REQUEST
         }
     };
-    if let Err(error) = http.respond_error(refused.as_u16()).await {
+    // Boxed: each idle connection waits above.
+    if let Err(error) = Box::pin(http.respond_error(refused.as_u16())).await {
         tracing::debug!(%error, "client disconnected");
     }
     http.shutdown().await;

@@ -24,10 +24,10 @@ use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::tls::TlsStream;
 use pingora::protocols::tls::server::handshake_with_callback;
-use pingora::protocols::{ALPN, GetSocketDigest as _, Peek as _, Shutdown, Stream};
+use pingora::protocols::{ALPN, GetSocketDigest as _, Shutdown, Stream};
 use pingora::server::ShutdownWatch;
 use pingora::time::timeout;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
@@ -101,8 +101,9 @@ impl<A> TlsAcceptor<A> {
             check(&self.endpoint, address)?;
             // A client that sends nothing, such as a load balancer's check of the port, takes no
             // turn.
-            let first = socket.try_peek(&mut [0; 1]).await;
-            first.map_err(|error| HandshakeError::new(Handshake::ClientGone, error))?;
+            read_first(&mut socket)
+                .await
+                .map_err(|error| HandshakeError::new(Handshake::ClientGone, error))?;
             has_spoken = true;
             let handshake = self.threads.run(handshake(Arc::clone(&self.endpoint), address, socket));
             let panicked = || HandshakeError::new(Handshake::BadCertificate, "the handshake panicked");
@@ -146,6 +147,20 @@ impl<A> TlsAcceptor<A> {
         }
         None
     }
+}
+
+/// Bytes that are read of a socket before its handshake: as many as rustls reads first, which its buffer has
+/// room for. A replay of fewer would make that buffer twice as large for as long as the connection lives.
+const FIRST_BYTES: usize = 4096;
+
+/// Waits for the first bytes of a client, and leaves them to be read.
+async fn read_first(socket: &mut Socket) -> io::Result<()> {
+    let mut first = Vec::with_capacity(FIRST_BYTES);
+    if socket.read_buf(&mut first).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    socket.rewind(&first);
+    Ok(())
 }
 
 /// Refuses the handshakes of an address of which too many failed.

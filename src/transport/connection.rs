@@ -379,7 +379,9 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, task: F) {
-        drop(self.0.spawn(task));
+        // Boxed: the memory of a task stays until all its wakers are gone, and that of a request's body with a
+        // stream; that of a box goes with the end of the future.
+        drop(self.0.spawn(Box::pin(task)));
     }
 }
 
