@@ -59,7 +59,7 @@ pub fn start(
     errand: AgentOperation,
 ) -> DetachableCall {
     let call = AgentCall { client, known: current(known.newest()), terms };
-    DetachableCall::new(move |outlet| async move { call.run(errand, CallOutput { outlet, room }).await })
+    DetachableCall::new(move |outlet| call.run(errand, CallOutput { outlet, room }))
 }
 
 impl AgentCall {
@@ -69,7 +69,10 @@ impl AgentCall {
             return script.run(errand, &out.outlet).await;
         }
         match errand {
-            AgentOperation::Say(message) => self.send_message(message, TaskTracker::new(out, None)).await,
+            AgentOperation::Say(mut message) => {
+                let mut track = TaskTracker::new(out, None);
+                self.send_message(&mut message, &mut track).await
+            }
             // Boxed, here and below: the future of a plain call must not grow by parts that it does
             // not need.
             AgentOperation::Continue(what) => Box::pin(self.continue_task(what, out)).await,
@@ -130,9 +133,9 @@ impl AgentCall {
         out.room.permit.shrink_to(0);
         message.task_id = Some(task);
         let track = TaskTracker::new(out, message.task_id.clone()).for_task(asked).answering(turn);
-        let track = if beside { track.ignore_foreign() } else { track };
+        let mut track = if beside { track.ignore_foreign() } else { track };
         // At the endpoint where the task was found, and nowhere else.
-        self.at(known).say_here(message, track).await
+        self.at(known).say_here(&mut message, &mut track).await
     }
 
     /// Cancels a task. A task that the gateway named may be unknown to the agent yet: the message
@@ -161,7 +164,7 @@ impl AgentCall {
 
     /// Sends a message that begins a task; through another interface of the card as long as nothing
     /// was sent, because no connection was made.
-    async fn send_message(&self, message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
+    async fn send_message(&self, message: &mut Message, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         if self.known.standbys.is_empty() {
             return self.say_here(message, track).await;
         }
@@ -169,8 +172,8 @@ impl AgentCall {
         Box::pin(self.say_anywhere(message, track)).await
     }
 
-    async fn say_anywhere(&self, message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
-        let mut said = self.say_here(message.clone(), track.clone()).await;
+    async fn say_anywhere(&self, message: &Message, track: &TaskTracker) -> Result<(), AgentFailure> {
+        let mut said = self.say_here(&mut message.clone(), &mut track.clone()).await;
         for standby in self.known.standbys.iter() {
             let is_unsent = matches!(said, Err(AgentFailure::Unreachable(_) | AgentFailure::BreakerOpen(_)));
             if !is_unsent || !track.may_begin_anew() {
@@ -178,7 +181,7 @@ impl AgentCall {
             }
             self.known.record_event(SpanEvent::Retry("other_interface"));
             let call = self.at(standby.clone().along(self.known.along.as_ref()));
-            match call.say_here(message.clone(), track.clone()).await {
+            match call.say_here(&mut message.clone(), &mut track.clone()).await {
                 Err(AgentFailure::Unreachable(_) | AgentFailure::BreakerOpen(_)) => {}
                 other => said = other,
             }
@@ -188,18 +191,23 @@ impl AgentCall {
 
     /// Sends a message; once more in another version if the agent proves that it did not process
     /// the first attempt.
-    async fn say_here(&self, mut message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
-        let (task, context) = (message.task_id.clone(), message.context_id.clone());
-        match (self.send_once(&mut message, track.clone()).await, &self.known.other) {
-            (Err(AgentFailure::VersionNotSupported(why)), Some(other)) if track.may_begin_anew() => {
+    async fn say_here(&self, message: &mut Message, track: &mut TaskTracker) -> Result<(), AgentFailure> {
+        // For the other version, if the card has one.
+        let spare = self.known.other.as_ref().map(|other| {
+            let ids = (message.task_id.clone(), message.context_id.clone());
+            (other, Box::new((ids, track.clone())))
+        });
+        match (self.send_once(message, track).await, spare) {
+            (Err(AgentFailure::VersionNotSupported(why)), Some((other, spare))) if track.may_begin_anew() => {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, error = why, "agent rejected the version of its card, trying another");
                 self.known.record_event(SpanEvent::VersionChange);
                 let call = self.at(other.clone().along(self.known.along.as_ref()));
-                (message.task_id, message.context_id) = (task, context);
+                let (ids, mut track) = *spare;
+                (message.task_id, message.context_id) = ids;
                 // Remembered at once: the next call may begin before this one has ended.
                 self.known.is_wrong.store(true, Ordering::Release);
-                let said = Box::pin(call.send_once(&mut message, track)).await;
+                let said = Box::pin(call.send_once(message, &mut track)).await;
                 if matches!(said, Err(AgentFailure::VersionNotSupported(_))) {
                     self.known.is_wrong.store(false, Ordering::Release);
                 }
@@ -209,7 +217,7 @@ impl AgentCall {
         }
     }
 
-    async fn send_once(&self, message: &mut Message, mut track: TaskTracker) -> Result<(), AgentFailure> {
+    async fn send_once(&self, message: &mut Message, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         let interface = &self.known.interface;
         // The task that exists at the agent already.
         let about = message.task_id.clone();
@@ -217,7 +225,7 @@ impl AgentCall {
         if begins {
             message.context_id.get_or_insert_with(|| uuid(rand::random()));
             let task = message.task_id.insert(uuid(rand::random()));
-            track = track.naming(task, message.context_id.as_deref());
+            track.set_name(task, message.context_id.as_deref());
         }
         let streams = self.known.streaming && !track.is_beside();
         let written = interface.send(message, self.known.accepted_output(message), streams)?;
@@ -226,13 +234,13 @@ impl AgentCall {
         let mut ask = AgentRequest::new(method, about.as_deref(), written);
         ask.context = message.context_id.clone().filter(|_| endpoints.are_several());
         ask.begins = message.task_id.clone().filter(|_| begins);
-        let mut track = track.opening();
-        match self.read_response(ask, &mut track).await {
+        track.expect_first_response();
+        match self.read_response(ask, track).await {
             // No response, but the task has a name to ask for it by.
             Err(trouble @ (AgentFailure::Timeout(_) | AgentFailure::ConnectionLost(_)))
                 if begins && !track.is_judged() =>
             {
-                match Box::pin(self.recover(&mut track, trouble.clone())).await {
+                match Box::pin(self.recover(track, trouble.clone())).await {
                     Err(AgentFailure::TaskNotFound) => Err(trouble),
                     judged => judged,
                 }
@@ -545,5 +553,21 @@ fn lost(stopped: AgentFailure) -> AgentFailure {
     match stopped {
         AgentFailure::Rejected(_) => stopped,
         _ => AgentFailure::TaskNotFound,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_result<F: Future>(_: impl Fn(AgentCall, AgentOperation, CallOutput) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// An open stream holds it for as long as its agent works.
+    #[test]
+    fn an_exchange_is_small() {
+        let size = size_of_result(AgentCall::run);
+        assert!(size <= 3_712, "{size} bytes");
     }
 }

@@ -114,10 +114,10 @@ impl TaskTracker {
         Self { response: Some(AnswerStream { to: ResponseTo { turn }, stage: Stage::Begun }), ..self }
     }
 
-    /// Returns the tracker for a task that the gateway names in this conversation.
-    pub(super) fn naming(self, task: &str, context: Option<&str>) -> Self {
+    /// Sets the name of a task that the gateway names in this conversation.
+    pub(super) fn set_name(&mut self, task: &str, context: Option<&str>) {
         self.outlet.set_unconfirmed_id(task);
-        Self { task_id: Some(task.to_owned()), context_id: context.map(str::to_owned), ..self }
+        (self.task_id, self.context_id) = (Some(task.to_owned()), context.map(str::to_owned));
     }
 
     /// Returns true if the call may be repeated, with another name for its task.
@@ -125,9 +125,9 @@ impl TaskTracker {
         self.outlet.clear_unconfirmed_id()
     }
 
-    /// Returns the tracker for the first response to a message.
-    pub(super) fn opening(self) -> Self {
-        Self { opens: true, ..self }
+    /// Expects the first response to a message.
+    pub(super) fn expect_first_response(&mut self) {
+        self.opens = true;
     }
 
     /// Returns the tracker for a message to a task with a stream that is read elsewhere.

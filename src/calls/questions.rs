@@ -203,7 +203,8 @@ impl CallEngine {
         };
         call.elicitation = None;
         match told {
-            Some(told) => responder.send(&told).await,
+            // Boxed: calls without a question must not be larger by it.
+            Some(told) => Box::pin(responder.send(&told)).await,
             None => Ok(()),
         }
     }

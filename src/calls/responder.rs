@@ -209,7 +209,8 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
                     // Coarse timers may be early.
                     if now >= self.next_keep_alive {
                         self.next_keep_alive = now + self.budget.keep_alive;
-                        if self.send_keep_alive().await.is_err() {
+                        // Boxed: it is rare, and most of what a waiting call would hold.
+                        if Box::pin(self.send_keep_alive()).await.is_err() {
                             return WaitOutcome::Gone;
                         }
                     }

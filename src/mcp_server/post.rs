@@ -571,3 +571,30 @@ fn parse_error_reply(text: &str, headers: &McpHeaders<'_>, grammar: ParseError) 
     };
     ErrorReply { fault, era, id }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http_edge::PingoraSession;
+
+    fn size_of_result<F: Future>(_: impl FnOnce() -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each waiting call holds both, and each one more kilobyte is memory of every open stream.
+    #[test]
+    #[expect(unreachable_code, clippy::diverging_sub_expression, reason = "only the types are of interest")]
+    fn a_waiting_call_is_small() {
+        let post = size_of_result(|| {
+            let (server, http): (&McpServer, &mut PingoraSession<'_>) = unreachable!();
+            let (record, route, moved) = unreachable!();
+            server.post(http, record, route, moved)
+        });
+        let call = size_of_result(|| {
+            let (server, target): (&McpServer, CallTarget<'_, PingoraSession<'_>>) = unreachable!();
+            let (request, record) = unreachable!();
+            server.call(target, request, record)
+        });
+        assert!(post <= 3_200 && call <= 3_712, "{post} and {call} bytes");
+    }
+}

@@ -323,41 +323,53 @@ fn compress(tasks: &Tasks, now: Instant) {
     (0..tasks.shards()).for_each(|_| tasks.compress_idle(now).unwrap());
 }
 
-#[test]
-fn idle_finished_task_is_compressed_until_it_is_read() {
-    let (tasks, now) = (Tasks::new(BOUNDS), self::now());
+/// Returns a map with a task of `ann` that has some text, and a moment at which it is idle.
+fn with_text() -> (Tasks, Arc<TaskEntry>, Timestamp, Instant) {
+    let (tasks, now) = (Tasks::new(BOUNDS), now());
     let (entry, _) = tasks.admit(key(1), entry, now.instant).unwrap();
     entry.own("ann");
     entry.apply(chunk(&"words ".repeat(500), false), now).unwrap();
-    let later = now.instant + BOUNDS.compress_after * 2;
+    (tasks, entry, now, now.instant + BOUNDS.compress_after * 2)
+}
+
+#[test]
+fn task_is_compressed_once_it_is_finished_idle_and_held_by_a_client() {
+    let (tasks, entry, now, later) = with_text();
     compress(&tasks, later);
     assert_eq!(tasks.compressed(), 0, "live");
     entry.apply(status(TaskState::Completed), now).unwrap();
     compress(&tasks, now.instant);
+    assert_eq!(tasks.compressed(), 0, "not idle");
     compress(&tasks, later);
     assert_eq!(tasks.compressed(), 0, "no client has a handle");
     entry.acknowledge();
-    let before = (format!("{:?}", entry.peek(|inside| format!("{inside:?}"))), tasks.bytes());
     compress(&tasks, later);
-    assert_eq!(tasks.compressed(), 1);
-    assert!(tasks.bytes() < 2_000 && before.1 > 4_000, "{before:?}, {}", tasks.bytes());
-    assert!(entry.is_finished() && entry.is_named() && entry.is_acknowledged() && entry.is_owner("ann"));
-    assert_eq!(entry.state_and_change(), (Some(TaskState::Completed), now.unix_ms));
-    assert_eq!(tasks.owned_by("ann", later).len(), 1);
-    assert_eq!(tasks.compressed(), 1, "lists and passes leave it as it is");
-    assert_eq!(
-        entry.visible_state(|inside| format!("{inside:?}")),
-        entry.peek(|inside| format!("{inside:?}"))
-    );
-    assert_eq!((tasks.compressed(), tasks.bytes()), (0, before.1));
-    assert_eq!(format!("{:?}", entry.peek(|inside| format!("{inside:?}"))), before.0);
-    compress(&tasks, later);
-    assert_eq!(tasks.compressed(), 1, "once more after it was read");
+    assert_eq!(tasks.compressed(), 1, "looked at once more after a change");
     let watcher = entry.watch();
     compress(&tasks, later);
     assert_eq!(tasks.compressed(), 0, "a watcher reads it");
     drop(watcher);
+    compress(&tasks, Instant::now() + BOUNDS.compress_after * 2);
+    assert_eq!(tasks.compressed(), 1);
+}
+
+#[test]
+fn compressed_task_is_expanded_when_it_is_read() {
+    let (tasks, entry, now, later) = with_text();
+    entry.apply(status(TaskState::Completed), now).unwrap();
+    entry.acknowledge();
+    let shown = |entry: &TaskEntry| entry.peek(|inside| format!("{inside:?}"));
+    let before = (shown(&entry), tasks.bytes());
     compress(&tasks, later);
+    assert!(tasks.bytes() < 2_000 && before.1 > 4_000, "{before:?}, {}", tasks.bytes());
+    assert!(entry.is_finished() && entry.is_named() && entry.is_acknowledged());
+    assert_eq!(entry.state_and_change(), (Some(TaskState::Completed), now.unix_ms));
+    assert_eq!((tasks.owned_by("ann", later).len(), shown(&entry)), (1, before.0.clone()));
+    assert_eq!(tasks.compressed(), 1, "lists and passes leave it as it is");
+    assert_eq!(entry.visible_state(|inside| format!("{inside:?}")), before.0);
+    assert_eq!((tasks.compressed(), tasks.bytes()), (0, before.1));
+    compress(&tasks, later);
+    assert_eq!(tasks.compressed(), 1, "once more after it was read");
     tasks.forget(&entry);
     assert_eq!((tasks.compressed(), tasks.bytes(), tasks.owners()), (0, 0, 0));
 }

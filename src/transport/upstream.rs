@@ -306,9 +306,9 @@ fn effective_port(scheme: &Scheme, authority: &Authority) -> u16 {
     authority.port_u16().unwrap_or(if *scheme == Scheme::HTTPS { 443 } else { 80 })
 }
 
-/// The maximum number of HTTP/2 connections that one upstream shares; those above it serve one
-/// request.
-const TRUNKS: usize = 16;
+/// The maximum number of HTTP/2 connections that one upstream shares, for 12,800 streams; those above
+/// it serve one request, which takes more memory than a stream of a shared one.
+const TRUNKS: usize = 64;
 
 /// The connections of one upstream.
 pub(super) struct ConnectionPool {
