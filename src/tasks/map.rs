@@ -5,7 +5,7 @@
 //! shard.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::compression::StateCompressor;
 use super::entry::TaskEntry;
 use super::entry_state::EntryState;
-use super::shard::{EvictionClass, TaskShard, TaskSlot, Usage, weight};
+use super::shard::{DigestSecret, EvictionClass, KEY_BYTES, KeyDigest, TaskShard, TaskSlot, Usage};
 use super::{EntryKey, TaskLimits, TaskMapFull};
 use crate::sync::lock;
 
@@ -39,8 +39,7 @@ struct TaskMapInner {
     bounds: TaskLimits,
     tally: Usage,
     owners: OwnerIndex,
-    /// Keyed at random, so that no peer can choose its shard.
-    seed: u64,
+    secret: DigestSecret,
     next_id: AtomicU64,
     next_sweep: AtomicUsize,
     next_compression: AtomicUsize,
@@ -107,10 +106,10 @@ impl ShardSlot {
 impl Tasks {
     /// Returns an empty map.
     pub fn new(bounds: TaskLimits) -> Self {
-        Self::with(bounds, SHARDS, RandomState::new().build_hasher().finish())
+        Self::with(bounds, SHARDS, rand::random())
     }
 
-    pub(super) fn with(bounds: TaskLimits, shards: usize, seed: u64) -> Self {
+    pub(super) fn with(bounds: TaskLimits, shards: usize, secret: [u64; 2]) -> Self {
         let shard = || Mutex::new(TaskShard::new(bounds.ttl));
         let map = TaskMapInner {
             shards: (1..shards).map(|_| shard()).collect(),
@@ -118,7 +117,7 @@ impl Tasks {
             bounds,
             tally: Usage::default(),
             owners: OwnerIndex::default(),
-            seed,
+            secret: DigestSecret(secret),
             next_id: AtomicU64::new(0),
             next_sweep: AtomicUsize::new(0),
             next_compression: AtomicUsize::new(0),
@@ -137,6 +136,10 @@ impl Tasks {
 
     /// Returns the entry of this key, unless it has expired at `now`. Counts as activity.
     pub fn find(&self, key: &EntryKey, now: Instant) -> Option<Arc<TaskEntry>> {
+        self.find_digest(self.map.secret.digest(key), now)
+    }
+
+    fn find_digest(&self, key: KeyDigest, now: Instant) -> Option<Arc<TaskEntry>> {
         let entry = self.map.shard(self.map.shard_of(key)).holder(key)?;
         let home = entry.home()?;
         let mut shard = self.map.shard(home.shard);
@@ -147,6 +150,7 @@ impl Tasks {
 
     /// Returns the entry of this key, unless it has expired at `now`. Does not count as activity.
     pub fn get_untouched(&self, key: &EntryKey, now: Instant) -> Option<Arc<TaskEntry>> {
+        let key = self.map.secret.digest(key);
         let entry = self.map.shard(self.map.shard_of(key)).holder(key)?;
         self.map.is_alive(&entry, now).then_some(entry)
     }
@@ -163,18 +167,19 @@ impl Tasks {
         now: Instant,
     ) -> Result<(Arc<TaskEntry>, bool), TaskMapFull> {
         let map = &self.map;
-        let shard = map.shard_of(&key);
-        map.drop_expired(&key, now);
-        if let Some(known) = self.find(&key, now) {
+        let key = map.secret.digest(&key);
+        let shard = map.shard_of(key);
+        map.drop_expired(key, now);
+        if let Some(known) = self.find_digest(key, now) {
             return Ok((known, false));
         }
         let entry = Arc::new(make());
-        let bytes = entry.bytes().saturating_add(weight(&key));
+        let bytes = entry.bytes().saturating_add(KEY_BYTES);
         map.make_room(bytes, shard, now)?;
         let id = map.next_id.fetch_add(1, Ordering::Relaxed);
         entry.move_in(ShardSlot { map: Arc::downgrade(map), shard, id });
         loop {
-            let claimed = map.shard(shard).insert(id, &key, &entry, bytes, now, &map.tally);
+            let claimed = map.shard(shard).insert(id, key, &entry, bytes, now, &map.tally);
             if claimed {
                 // The owners of a restored entry.
                 for caller in entry.owners() {
@@ -183,11 +188,11 @@ impl Tasks {
                 return Ok((entry, true));
             }
             // Another thread was quicker.
-            if let Some(known) = self.find(&key, now) {
+            if let Some(known) = self.find_digest(key, now) {
                 map.tally.give_back(bytes);
                 return Ok((known, false));
             }
-            map.drop_expired(&key, now);
+            map.drop_expired(key, now);
         }
     }
 
@@ -196,13 +201,14 @@ impl Tasks {
     pub fn add_alias(&self, key: EntryKey, entry: &Arc<TaskEntry>, now: Instant) -> Arc<TaskEntry> {
         let map = &self.map;
         let Some(home) = entry.home() else { return entry.clone() };
-        map.drop_expired(&key, now);
-        if let Err(other) = map.shard(map.shard_of(&key)).claim_key(&key, entry) {
+        let key = map.secret.digest(&key);
+        map.drop_expired(key, now);
+        if let Err(other) = map.shard(map.shard_of(key)).claim_key(key, entry) {
             return other;
         }
-        let lives = map.shard(home.shard).add_key(home.id, &key, &map.tally);
+        let lives = map.shard(home.shard).add_key(home.id, key, &map.tally);
         if !lives {
-            map.shard(map.shard_of(&key)).unclaim(&key, entry);
+            map.shard(map.shard_of(key)).unclaim(key, entry);
         }
         entry.clone()
     }
@@ -338,11 +344,8 @@ impl Tasks {
 }
 
 impl TaskMapInner {
-    fn shard_of(&self, key: &EntryKey) -> usize {
-        let mut hasher = DefaultHasher::new();
-        (self.seed, key).hash(&mut hasher);
-        let shards = self.shards.len() as u64 + 1;
-        usize::try_from(hasher.finish() % shards).unwrap_or_default()
+    fn shard_of(&self, key: KeyDigest) -> usize {
+        key.shard(self.shards.len() + 1)
     }
 
     fn shard(&self, at: usize) -> MutexGuard<'_, TaskShard> {
@@ -397,7 +400,7 @@ impl TaskMapInner {
         false
     }
 
-    fn drop_expired(&self, key: &EntryKey, now: Instant) {
+    fn drop_expired(&self, key: KeyDigest, now: Instant) {
         let Some(home) = self.shard(self.shard_of(key)).holder(key).and_then(|entry| entry.home().cloned())
         else {
             return;
@@ -411,7 +414,7 @@ impl TaskMapInner {
     /// Removes the keys of a dropped entry.
     fn remove_evicted(&self, resident: TaskSlot) -> Arc<TaskEntry> {
         for key in &resident.keys {
-            self.shard(self.shard_of(key)).unclaim(key, &resident.entry);
+            self.shard(self.shard_of(*key)).unclaim(*key, &resident.entry);
         }
         if let Some(home) = resident.entry.home() {
             resident.entry.owners().iter().for_each(|caller| self.owners.remove(caller, home.id));

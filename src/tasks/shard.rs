@@ -5,20 +5,61 @@
 //! usage is in atomic sums, so that a reservation needs no lock and nothing is counted anew.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::hash::Hash as _;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+
 use super::entry::TaskEntry;
 use super::entry_state::EvictionInfo;
 use super::{EntryKey, TaskLimits};
+
+/// Digest of a key under a secret of the map: no peer can find two keys with one digest. It takes 16 bytes,
+/// and names and ids of agents a hundred and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct KeyDigest([u64; 2]);
+
+/// Size of a key in bytes: in the index and in the slot.
+pub(super) const KEY_BYTES: usize = 2 * size_of::<KeyDigest>();
+
+/// Secret of a map for the digests of keys.
+#[derive(Clone, Copy)]
+pub(super) struct DigestSecret(pub(super) [u64; 2]);
+
+impl DigestSecret {
+    /// Returns the digest of a key.
+    pub(super) fn digest(self, key: &EntryKey) -> KeyDigest {
+        let Self([first, second]) = self;
+        let mut hasher = SipHasher13::new_with_keys(first, second);
+        key.hash(&mut hasher);
+        let digest = hasher.finish128();
+        KeyDigest([digest.h1, digest.h2])
+    }
+}
+
+impl fmt::Debug for DigestSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DigestSecret")
+    }
+}
+
+impl KeyDigest {
+    /// Returns the number of the shard that has the key.
+    pub(super) fn shard(self, shards: usize) -> usize {
+        let Self([first, _]) = self;
+        usize::try_from(first % shards.max(1) as u64).unwrap_or_default()
+    }
+}
 
 /// An entry in its shard.
 #[derive(Debug)]
 pub(super) struct TaskSlot {
     pub(super) entry: Arc<TaskEntry>,
-    pub(super) keys: Vec<EntryKey>,
+    pub(super) keys: Vec<KeyDigest>,
     active: Instant,
     /// Time until which a watcher was expected in vain.
     late: Option<Instant>,
@@ -34,24 +75,15 @@ type EvictionQueue = BTreeSet<(Instant, u64)>;
 #[derive(Debug)]
 pub(super) struct TaskShard {
     ttl: Duration,
-    index: HashMap<EntryKey, Arc<TaskEntry>>,
-    residents: HashMap<u64, TaskSlot>,
+    index: HashMap<KeyDigest, Arc<TaskEntry>>,
+    /// Boxed: up to half of the places of a large map are empty.
+    residents: HashMap<u64, Box<TaskSlot>>,
     ended: EvictionQueue,
     idle: EvictionQueue,
     followed: EvictionQueue,
     expected: EvictionQueue,
     /// Place in `ended` up to which states were compressed, if they could be.
     compressed_to: Option<(Instant, u64)>,
-}
-
-/// Returns the size of a key in bytes.
-pub(super) fn weight(key: &EntryKey) -> usize {
-    let text = match key {
-        EntryKey::Task { id, .. } => id.as_str().len(),
-        EntryKey::Local(_) => 0,
-    };
-    // In the index and in the slot.
-    2 * (text + size_of::<EntryKey>())
 }
 
 impl TaskSlot {
@@ -94,8 +126,8 @@ impl TaskShard {
     }
 
     /// Returns the entry that has the key, also if it was dropped or has expired.
-    pub(super) fn holder(&self, key: &EntryKey) -> Option<Arc<TaskEntry>> {
-        self.index.get(key).cloned()
+    pub(super) fn holder(&self, key: KeyDigest) -> Option<Arc<TaskEntry>> {
+        self.index.get(&key).cloned()
     }
 
     #[cfg(test)]
@@ -104,20 +136,20 @@ impl TaskShard {
     }
 
     /// Gives the key to the entry, unless another one has it.
-    pub(super) fn claim_key(&mut self, key: &EntryKey, entry: &Arc<TaskEntry>) -> Result<(), Arc<TaskEntry>> {
-        match self.index.get(key) {
+    pub(super) fn claim_key(&mut self, key: KeyDigest, entry: &Arc<TaskEntry>) -> Result<(), Arc<TaskEntry>> {
+        match self.index.get(&key) {
             Some(other) if !other.is_gone() && !Arc::ptr_eq(other, entry) => Err(other.clone()),
             _ => {
-                self.index.insert(key.clone(), entry.clone());
+                self.index.insert(key, entry.clone());
                 Ok(())
             }
         }
     }
 
     /// Removes the key of the entry, if it has it.
-    pub(super) fn unclaim(&mut self, key: &EntryKey, entry: &Arc<TaskEntry>) {
-        if self.index.get(key).is_some_and(|holder| Arc::ptr_eq(holder, entry)) {
-            self.index.remove(key);
+    pub(super) fn unclaim(&mut self, key: KeyDigest, entry: &Arc<TaskEntry>) {
+        if self.index.get(&key).is_some_and(|holder| Arc::ptr_eq(holder, entry)) {
+            self.index.remove(&key);
         }
     }
 
@@ -126,7 +158,7 @@ impl TaskShard {
     pub(super) fn insert(
         &mut self,
         id: u64,
-        key: &EntryKey,
+        key: KeyDigest,
         entry: &Arc<TaskEntry>,
         bytes: usize,
         now: Instant,
@@ -134,21 +166,21 @@ impl TaskShard {
     ) -> bool {
         let is_free = self.claim_key(key, entry).is_ok();
         if is_free {
-            let (entry, keys, place) = (entry.clone(), vec![key.clone()], SlotUsage::Watched);
+            let (entry, keys, place) = (entry.clone(), vec![key], SlotUsage::Watched);
             let slot = TaskSlot { entry, keys, active: now, late: None, place, bytes, is_compressed: false };
-            self.residents.insert(id, slot);
+            self.residents.insert(id, Box::new(slot));
             self.settle(id, tally);
         }
         is_free
     }
 
     /// Records a further key of an entry. Returns true if the entry still lives here.
-    pub(super) fn add_key(&mut self, id: u64, key: &EntryKey, tally: &Usage) -> bool {
+    pub(super) fn add_key(&mut self, id: u64, key: KeyDigest, tally: &Usage) -> bool {
         let Some(resident) = self.residents.get_mut(&id) else { return false };
-        if !resident.keys.contains(key) {
+        if !resident.keys.contains(&key) {
             // Few entries ever have a third key.
             resident.keys.reserve_exact(1);
-            resident.keys.push(key.clone());
+            resident.keys.push(key);
             self.settle(id, tally);
         }
         true
@@ -177,7 +209,7 @@ impl TaskShard {
     pub(super) fn settle(&mut self, id: u64, tally: &Usage) -> bool {
         let Some(resident) = self.residents.get_mut(&id) else { return false };
         let stand = resident.entry.stand();
-        let bytes = stand.bytes + resident.keys.iter().map(weight).sum::<usize>();
+        let bytes = stand.bytes + resident.keys.len() * KEY_BYTES;
         let grew = tally.resize(resident.bytes, bytes);
         resident.bytes = bytes;
         tally.count_compressed(resident.is_compressed, stand.is_compressed);
@@ -339,7 +371,7 @@ impl TaskShard {
         self.leave(id, resident.place, tally);
         tally.count_compressed(resident.is_compressed, false);
         tally.give_back(resident.bytes);
-        Some(resident)
+        Some(*resident)
     }
 }
 

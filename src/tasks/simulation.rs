@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::map::MIN_TASK_BYTES;
-use super::shard::weight;
+use super::shard::KEY_BYTES;
 use super::tests::{chunk, status};
 use super::*;
 use crate::a2a::TaskState;
@@ -62,7 +62,7 @@ impl World {
             random: StdRng::seed_from_u64(seed),
             start: Instant::now(),
             now: 0,
-            tasks: Tasks::with(bounds, shards, seed),
+            tasks: Tasks::with(bounds, shards, [seed, 0]),
             rows: Vec::new(),
             watchers: Vec::new(),
             followers: Vec::new(),
@@ -178,7 +178,7 @@ impl World {
             self.rows[at].touch(self.now);
             return;
         }
-        let bytes = MIN_TASK_BYTES + if named { 1 } else { 0 } + weight(&key);
+        let bytes = MIN_TASK_BYTES + if named { 1 } else { 0 } + KEY_BYTES;
         let fits = |world: &Self| world.count() < MAX_SIMULATED_TASKS && world.bytes() + bytes <= BYTES;
         if !self.make_room(None, fits) {
             assert_eq!(admitted.err(), Some(TaskMapFull), "seed {}: no task may be evicted", self.seed);
@@ -186,7 +186,7 @@ impl World {
             return;
         }
         let (entry, new) = admitted.unwrap_or_else(|_| panic!("seed {}: refused, with room", self.seed));
-        assert!(new && entry.bytes() + weight(&key) == bytes, "seed {}", self.seed);
+        assert!(new && entry.bytes() + KEY_BYTES == bytes, "seed {}", self.seed);
         self.rows.push(Row::new(entry, key, named, self.now));
     }
 
@@ -461,6 +461,6 @@ impl Row {
     }
 
     fn bytes(&self) -> usize {
-        self.entry.bytes() + self.keys.iter().map(crate::tasks::shard::weight).sum::<usize>()
+        self.entry.bytes() + self.keys.len() * KEY_BYTES
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
+use super::shard::DigestSecret;
 use super::*;
 use crate::a2a::{
     Artifact, Dialect, Fingerprint, Message, Part, PartBody, Role, StreamResponse, Task, TaskState,
@@ -401,7 +402,7 @@ fn a_full_map_refuses_new_tasks_only_while_all_are_watched() {
 #[test]
 fn many_threads_leave_the_sums_right() {
     let bounds = TaskLimits { most: 16, bytes: 200_000, ..BOUNDS };
-    let (tasks, now) = (Tasks::with(bounds, 4, 1), Instant::now());
+    let (tasks, now) = (Tasks::with(bounds, 4, [1, 0]), Instant::now());
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {
             let tasks = &tasks;
@@ -584,4 +585,18 @@ async fn a_change_before_the_wait_is_not_missed_and_told_once() {
     tokio::task::yield_now().await;
     entry.set_verdict(ClientOverride::Cancelled);
     next.await.unwrap();
+}
+
+#[test]
+fn a_digest_depends_on_the_whole_key_and_on_the_secret() {
+    let task = |agent: &str, id: &str| EntryKey::Task { agent: agent.into(), id: id.into() };
+    let keys = [task("bard", "t-1"), task("bard", "t-2"), task("bar", "dt-1"), key(1), key(2)];
+    let digests: Vec<_> =
+        [[1, 2], [2, 1]].into_iter().flat_map(|secret| keys.iter().map(move |key| (secret, key))).collect();
+    for (at, (secret, key)) in digests.iter().enumerate() {
+        let same = digests
+            .iter()
+            .filter(|(other, of)| DigestSecret(*other).digest(of) == DigestSecret(*secret).digest(key));
+        assert_eq!(same.count(), 1, "{at}");
+    }
 }
