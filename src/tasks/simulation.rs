@@ -390,7 +390,7 @@ fn one_shard_does_what_the_model_does() {
 #[test]
 fn several_shards_keep_to_the_rules() {
     simulate(4, 50);
-    simulate(64, 20);
+    simulate(64, 40);
 }
 
 /// A task as the model sees it.

@@ -32,8 +32,9 @@ use tokio_rustls::client::TlsStream;
 
 use super::ClientLimits;
 use super::address_policy::AddressPolicy;
-use super::connection::{Http1Connection, Http2Connection, Http2KeepAlive};
+use super::connection::{Http2Connection, Http2KeepAlive};
 use super::error::{ProxyFailure, TransportError};
+use super::http1::Http1Connection;
 use super::upstream::{HTTP2_ALPN, UpstreamInner};
 use crate::config::{EgressProxy, Host, ProxyChoice, ProxyResolve, ProxyServer};
 
@@ -64,7 +65,7 @@ pub(super) async fn line(
             MaybeTlsStream::tls(stream.map_err(TransportError::Tls)?)
         }
     };
-    Http1Connection::start(wire, limits).await.map_err(TransportError::before_sending)
+    Ok(Http1Connection::start(wire, limits))
 }
 
 /// Opens a connection by the protocol that the agent prefers, or by HTTP/2 if it speaks nothing else.
@@ -80,7 +81,7 @@ pub(super) async fn either(
         let wire = MaybeTlsStream::plain(tcp);
         return match place.http2_only {
             true => start_unnegotiated(wire, place, limits, background).await,
-            false => start_http1(wire, limits).await,
+            false => Ok(NewConnection::Line(Http1Connection::start(wire, limits))),
         };
     };
     let stream = TlsConnector::from(tls.either.clone())
@@ -95,13 +96,8 @@ pub(super) async fn either(
     let wire = MaybeTlsStream::tls(stream);
     match http2 {
         true => start_http2(wire, place, limits, background).await,
-        false => start_http1(wire, limits).await,
+        false => Ok(NewConnection::Line(Http1Connection::start(wire, limits))),
     }
-}
-
-async fn start_http1(wire: MaybeTlsStream, limits: ClientLimits) -> Result<NewConnection, TransportError> {
-    let started = Http1Connection::start(wire, limits).await;
-    started.map(NewConnection::Line).map_err(TransportError::before_sending)
 }
 
 /// Starts HTTP/2 by prior knowledge, and waits for the first frame of the server: a request to a server
@@ -318,7 +314,7 @@ enum InnerStream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// The bytes that an agent may still send before a response reaches a caller.
+/// The bytes that an agent may still send by HTTP/2 before a response reaches a caller.
 ///
 /// hyper skips informational responses (1xx) without end and without a bound of its own.
 #[derive(Debug)]
@@ -333,11 +329,6 @@ impl ReadBudget {
     /// Permits this many bytes from now on.
     pub(super) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Permits any number of bytes: the reader of the response has limits.
-    pub(super) fn lift(&self) {
-        self.set(usize::MAX);
     }
 
     fn spend(&self, bytes: usize) -> Result<(), BudgetSpentError> {
@@ -364,6 +355,11 @@ impl MaybeTlsStream {
 
     fn of(stream: InnerStream) -> Self {
         Self { stream, budget: Arc::new(ReadBudget(AtomicUsize::new(usize::MAX))), greeting: None }
+    }
+
+    /// Returns true if it is not of TLS.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.stream, InnerStream::Plain(_))
     }
 
     /// Returns the stream for HTTP/2 without negotiation, and the receiver of the server's greeting: true
@@ -663,8 +659,6 @@ mod tests {
         assert_eq!(budget.spend(1), Err(BudgetSpentError));
         budget.set(1);
         assert_eq!(budget.spend(1), Ok(()));
-        budget.lift();
-        assert_eq!(budget.spend(1 << 40), Ok(()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rustls::{AlertDescription, CertificateError};
 
 use super::address_policy::AddressClass;
 use super::connect::BudgetSpentError;
+use super::http1::Http1Error;
 use crate::quota::NoRoomError;
 
 /// The delivery state of a request.
@@ -70,10 +71,10 @@ pub enum TransportError {
     /// Every connection tried was closed before the request was written to it, or before the agent
     /// processed it, as the agent says.
     #[error("connection closed before the request was processed: {0}")]
-    Unsent(#[source] hyper::Error),
+    Unsent(#[source] ExchangeError),
     /// The connection or the HTTP grammar broke after the request was (perhaps partly) written.
     #[error("exchange broke: {0}")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] ExchangeError),
     /// The body ended before its announced end, or is read again after it failed.
     #[error("response ended early")]
     Truncated,
@@ -160,24 +161,47 @@ impl TransportError {
         Self::Connect(io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP/2"))
     }
 
-    /// Converts an error of hyper, before a byte of the request was written.
-    pub(super) fn before_sending(error: hyper::Error) -> Self {
+    /// Converts an error of an exchange, before a byte of the request was written.
+    pub(super) fn before_sending(error: impl Into<ExchangeError>) -> Self {
+        let error = error.into();
         rejected_certificate(&error).map_or(Self::Unsent(error), Self::Tls)
     }
 
-    /// Converts an error of hyper, once the request may have been written. On a connection `is_new`,
+    /// Converts an error of an exchange, once the request may have been written. On a connection `is_new`,
     /// before its first response, an alert about the certificate ends the handshake, and the agent has
     /// not read the request. Later it says nothing about the request.
-    pub(super) fn after_sending(error: hyper::Error, is_new: bool) -> Self {
+    pub(super) fn after_sending(error: impl Into<ExchangeError>, is_new: bool) -> Self {
+        let error = error.into();
         if let Some(alert) = rejected_certificate(&error).filter(|_| is_new) {
             return Self::Tls(alert);
         }
-        let of_stream = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        if of_stream.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<BudgetSpentError>()) {
-            return Self::Unasked("informational responses without end");
+        match error {
+            ExchangeError::Http1(Http1Error::TooLarge) => Self::HeaderTooLarge,
+            ExchangeError::Http1(Http1Error::Informational) => Self::Unasked(ENDLESS),
+            ExchangeError::Http2(error) if has_spent_budget(&error) => Self::Unasked(ENDLESS),
+            ExchangeError::Http2(error) if error.is_parse_too_large() => Self::HeaderTooLarge,
+            error => Self::Broken(error),
         }
-        if error.is_parse_too_large() { Self::HeaderTooLarge } else { Self::Broken(error) }
     }
+}
+
+/// The fault of a peer that sends informational responses and no other.
+const ENDLESS: &str = "informational responses without end";
+
+fn has_spent_budget(error: &hyper::Error) -> bool {
+    let of_stream = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    of_stream.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<BudgetSpentError>())
+}
+
+/// The error of the protocol of an exchange.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// By HTTP/1.1.
+    #[error(transparent)]
+    Http1(#[from] Http1Error),
+    /// By HTTP/2.
+    #[error(transparent)]
+    Http2(#[from] hyper::Error),
 }
 
 /// Returns true if the peer says by HTTP/2 that it processed nothing of a request: by `GOAWAY` with the
@@ -240,7 +264,7 @@ impl ProxyFailure {
 
 /// Returns the alert by which a peer rejected the certificate of this side, if that ended the
 /// connection: the handshake was not complete for the peer.
-fn rejected_certificate(error: &hyper::Error) -> Option<io::Error> {
+fn rejected_certificate(error: &ExchangeError) -> Option<io::Error> {
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(alert) = cause.downcast_ref::<io::Error>().and_then(tls_error) {

@@ -1,9 +1,9 @@
 //! The one HTTP client, for every call that the gateway makes.
 //!
-//! Small on purpose: hyper's connections and a pool of our own per [`Upstream`], so that
-//! credentials never mix and so that an HTTP/1.1 connection is polled by the request that uses it.
-//! A message is never sent twice: another connection is tried only when hyper proves that nothing
-//! was written, or when the agent says by HTTP/2 that it has processed nothing of it. No redirects, no decompression, and a proxy only where it is configured (see
+//! Small on purpose: a pool per [`Upstream`], so that credentials never mix, connections of HTTP/1.1 that are
+//! polled by the request that uses them (see `http1`), and hyper's of HTTP/2. A message is never sent twice:
+//! another connection is tried only when nothing was written, or when the agent says by HTTP/2 that it has
+//! processed nothing of it. No redirects, no decompression, and a proxy only where it is configured (see
 //! `connect`). Each upstream has an [`AddressPolicy`]: its creator states the party that named the URL,
 //! and so the addresses it may lead to. Out of scope: the messages (`agents`, `auth`), retries,
 //! breakers.
@@ -12,6 +12,7 @@ mod address_policy;
 mod connect;
 mod connection;
 mod error;
+mod http1;
 mod response;
 mod tls_config;
 mod upstream;
@@ -29,7 +30,7 @@ use tokio::time::Instant;
 pub use address_policy::{AddressClass, AddressPolicy};
 pub(crate) use connect::{FileDescriptorBudget, filter_addresses, host_of};
 pub(crate) use error::{ConnectFailure, TlsFailure};
-pub use error::{DeliveryState, TransportError};
+pub use error::{DeliveryState, ExchangeError, TransportError};
 pub(crate) use response::BodyPieces;
 pub use response::Response;
 #[cfg(test)]
@@ -40,10 +41,11 @@ pub use tls_config::{TlsConfigError, client_config};
 pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
 use connect::NewConnection;
-use connection::{Http1Connection, StreamPermit};
+use connection::StreamPermit;
 use error::is_refused_unread;
+use http1::{Http1Connection, UnansweredRequest};
 use response::ConnectionHandle;
-use upstream::{ConnectionPool, IdleConnection, OutboundBody, UpstreamInner};
+use upstream::{ConnectionPool, IdleConnection, UpstreamInner};
 
 use crate::config::EgressProxy;
 use crate::sync::lock;
@@ -60,7 +62,7 @@ pub struct ClientLimits {
     pub header_bytes: usize,
     /// Lines of a response header; at most 100.
     pub header_lines: usize,
-    /// Bytes that an HTTP/1.1 connection buffers; it starts at 8 KiB and grows with the traffic.
+    /// Bytes that are read from an HTTP/1.1 connection at once; at most 64 KiB.
     pub read_buffer: usize,
     /// The number of a descriptor at which connections end: those from here on are reserved.
     pub descriptors: RawFd,
@@ -97,8 +99,8 @@ struct ReadyConnection {
 
 /// A request that failed on one connection, with the permission to use another.
 enum ExchangeFailure {
-    /// Nothing was written, or the agent says that it processed nothing: the request itself.
-    Unsent(Box<Request<OutboundBody>>, hyper::Error),
+    /// Nothing was written, or the agent says that it processed nothing.
+    Unsent(ExchangeError),
     /// It may have been written.
     Final(TransportError),
 }
@@ -152,18 +154,18 @@ impl HttpClient {
         let begun = Instant::now();
         let give_up = after(begun, target.timeouts.total);
         self.know(&target.place);
-        let mut request = Box::new(target.place.prepare(request)?);
+        let request = target.place.prepare(request)?;
         let (mut fresh, mut now) = (false, begun);
         loop {
             let connection = self.connection(target, fresh, now, give_up).await;
             let connection = connection.inspect_err(|error| self.count(error))?;
-            match self.exchange(target, connection, request, give_up).await {
+            match self.exchange(target, connection, &request, give_up).await {
                 Ok(reply) => return Ok(reply),
                 Err(ExchangeFailure::Final(error)) => return Err(error),
-                Err(ExchangeFailure::Unsent(_, error)) if fresh => {
+                Err(ExchangeFailure::Unsent(error)) if fresh => {
                     return Err(TransportError::before_sending(error));
                 }
-                Err(ExchangeFailure::Unsent(back, _)) => request = back,
+                Err(ExchangeFailure::Unsent(_)) => {}
             }
             // Twice at most: on an idle connection, then on a new one.
             (fresh, now) = (true, Instant::now());
@@ -197,56 +199,60 @@ impl HttpClient {
         &self,
         target: &Upstream,
         connection: ReadyConnection,
-        mut request: Box<Request<OutboundBody>>,
+        request: &Request<Bytes>,
         give_up: Instant,
     ) -> Result<Response, ExchangeFailure> {
-        let ReadyConnection { handle: mut way, since, is_new } = connection;
+        let ReadyConnection { handle, since, is_new } = connection;
         let first_byte = after(since, target.timeouts.first_byte);
         let deadline = first_byte.min(give_up);
-        // hyper returns a request that was not written, and not one that the agent has refused.
-        let mut copy = None;
-        let waited = match &mut way {
-            ConnectionHandle::Line(line) => {
-                target.place.address_http1(&mut request);
-                line.exchange(*request, deadline).await
+        let late = || match deadline == give_up {
+            true => TransportError::TotalTimeout,
+            false => TransportError::FirstByteTimeout,
+        };
+        let answered = match handle {
+            ConnectionHandle::Line(mut line) => {
+                match line.exchange(request, &target.place.host_header, deadline).await {
+                    Some(Ok(head)) => Ok((head, None, ConnectionHandle::Line(line))),
+                    Some(Err(UnansweredRequest { error, is_unsent: true })) => {
+                        Err(ExchangeFailure::Unsent(error.into()))
+                    }
+                    Some(Err(UnansweredRequest { error, .. })) => {
+                        Err(ExchangeFailure::Final(TransportError::after_sending(error, is_new)))
+                    }
+                    None => Err(ExchangeFailure::Final(late())),
+                }
             }
-            ConnectionHandle::Stream(stream) => {
-                target.place.address_http2(&mut request).map_err(ExchangeFailure::Final)?;
-                copy = Some(Request::clone(&request));
-                stream.exchange(*request, deadline).await
+            ConnectionHandle::Stream(mut stream) => {
+                let outgoing = target.place.for_http2(request).map_err(ExchangeFailure::Final)?;
+                let answered = stream.exchange(outgoing, deadline).await;
+                if !matches!(answered, Some(Ok(_))) {
+                    target.place.pool.forget(stream.trunk());
+                }
+                match answered {
+                    Some(Ok(response)) => {
+                        let (head, body) = response.into_parts();
+                        let head = http::Response::from_parts(head, ());
+                        Ok((head, Some(body), ConnectionHandle::Stream(stream)))
+                    }
+                    Some(Err(mut failed)) => {
+                        // hyper returns a request that was not written, and not one that the agent has refused.
+                        let is_unwritten = failed.take_message().is_some();
+                        let error = failed.into_error();
+                        Err(match is_unwritten || is_refused_unread(&error) {
+                            true => ExchangeFailure::Unsent(error.into()),
+                            false => ExchangeFailure::Final(TransportError::after_sending(error, is_new)),
+                        })
+                    }
+                    None => Err(ExchangeFailure::Final(late())),
+                }
             }
             ConnectionHandle::Ended | ConnectionHandle::Failed => {
-                return Err(ExchangeFailure::Final(TransportError::Truncated));
+                Err(ExchangeFailure::Final(TransportError::Truncated))
             }
         };
-        match waited {
-            Some(Ok(response)) => {
-                Response::new(response, way, target.clone(), give_up, self.shared.limits.header_lines)
-                    .map_err(ExchangeFailure::Final)
-            }
-            Some(Err(mut failed)) => {
-                if let ConnectionHandle::Stream(stream) = &way {
-                    target.place.pool.forget(stream.trunk());
-                }
-                let message = failed.take_message();
-                let error = failed.into_error();
-                Err(match message.or(copy.filter(|_| is_refused_unread(&error))) {
-                    Some(request) => ExchangeFailure::Unsent(Box::new(request), error),
-                    None => ExchangeFailure::Final(TransportError::after_sending(error, is_new)),
-                })
-            }
-            None => {
-                if let ConnectionHandle::Stream(stream) = &way {
-                    target.place.pool.forget(stream.trunk());
-                }
-                let error = if deadline == give_up {
-                    TransportError::TotalTimeout
-                } else {
-                    TransportError::FirstByteTimeout
-                };
-                Err(ExchangeFailure::Final(error))
-            }
-        }
+        let (head, body, way) = answered?;
+        let header_lines = self.shared.limits.header_lines;
+        Response::new(head, body, way, target.clone(), give_up, header_lines).map_err(ExchangeFailure::Final)
     }
 
     /// Opens a connection to an upstream without TLS, through its egress proxy if it has one, for

@@ -10,11 +10,12 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{HeaderMap, StatusCode, Version};
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 
-use super::connection::{Http1Connection, StreamPermit};
-use super::error::TransportError;
+use super::connection::StreamPermit;
+use super::error::{ExchangeError, TransportError};
+use super::http1::Http1Connection;
 use super::upstream::Upstream;
 use crate::quota::{AnswerRoom, NoRoomError};
 use crate::timing::after;
@@ -26,7 +27,8 @@ pub struct Response {
 
 struct BodyState {
     head: Parts,
-    body: Incoming,
+    /// The body on a stream of HTTP/2.
+    body: Option<Incoming>,
     way: ConnectionHandle,
     target: Upstream,
     /// The time since which there has been nothing to read. The clock is not read while bytes are
@@ -59,19 +61,20 @@ pub(super) enum ConnectionHandle {
 impl Response {
     /// Checks the header of a response and takes over its body. `give_up` ends the exchange.
     pub(super) fn new(
-        response: http::Response<Incoming>,
+        response: http::Response<()>,
+        body: Option<Incoming>,
         way: ConnectionHandle,
         target: Upstream,
         give_up: Instant,
         header_lines: usize,
     ) -> Result<Self, TransportError> {
-        let (head, body) = response.into_parts();
+        let (head, ()) = response.into_parts();
         check(&head, header_lines)?;
         let (silent_since, trailers, polls, held) = (None, None, 0, None);
         let inside =
             BodyState { head, body, way, target, silent_since, give_up, header_lines, trailers, polls, held };
         let mut reply = Self { inside: Box::new(inside) };
-        if reply.inside.body.is_end_stream() {
+        if reply.has_no_more() {
             reply.finish();
         }
         Ok(reply)
@@ -163,7 +166,7 @@ impl Response {
             None => Err(TransportError::IdleTimeout),
         };
         match &outcome {
-            Ok(Some(_)) if self.inside.body.is_end_stream() => self.finish(),
+            Ok(Some(_)) if self.has_no_more() => self.finish(),
             Ok(Some(_)) => self.heard(),
             Ok(None) => self.finish(),
             Err(error) => {
@@ -202,7 +205,7 @@ impl Response {
         limit: usize,
         mut count: impl FnMut(usize) -> Result<(), NoRoomError>,
     ) -> Result<Bytes, TransportError> {
-        let announced = self.inside.body.size_hint().lower();
+        let announced = self.announced();
         if announced > limit as u64 {
             self.fail();
             return Err(TransportError::TooLarge { limit });
@@ -251,16 +254,43 @@ impl Response {
         }
     }
 
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
-        let frame = match ready!(self.poll_frame(cx)) {
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-            None => return Poll::Ready(None),
+    /// Returns true if no data is left to read.
+    fn has_no_more(&self) -> bool {
+        match &self.inside.way {
+            ConnectionHandle::Line(line) => line.is_body_over(),
+            _ => self.inside.body.as_ref().is_none_or(Incoming::is_end_stream),
+        }
+    }
+
+    /// Returns the number of bytes that are still to come for sure.
+    fn announced(&self) -> u64 {
+        match &self.inside.way {
+            ConnectionHandle::Line(line) => line.announced(),
+            _ => self.inside.body.as_ref().map_or(0, |body| body.size_hint().lower()),
+        }
+    }
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ExchangeError>>> {
+        let BodyState { way, body, trailers, .. } = &mut *self.inside;
+        let frame = match (way, body) {
+            (ConnectionHandle::Line(line), _) => {
+                let polled = ready!(line.poll_data(cx));
+                if polled.is_none() {
+                    *trailers = line.take_trailers();
+                }
+                return Poll::Ready(polled.map(|data| data.map_err(ExchangeError::Http1)));
+            }
+            (_, None) => return Poll::Ready(None),
+            (_, Some(body)) => match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => return Poll::Ready(None),
+            },
         };
         match frame.into_data() {
             Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
             Ok(_) => {}
-            Err(other) => self.inside.trailers = other.into_trailers().ok().or(self.inside.trailers.take()),
+            Err(other) => *trailers = other.into_trailers().ok().or(trailers.take()),
         }
         // The deadlines are checked before the next frame.
         cx.waker().wake_by_ref();
@@ -289,16 +319,6 @@ impl Response {
         }
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let mut body = Pin::new(&mut self.inside.body);
-        match &mut self.inside.way {
-            ConnectionHandle::Line(line) => line.poll(cx, |cx| body.as_mut().poll_frame(cx)),
-            ConnectionHandle::Stream(_) | ConnectionHandle::Ended | ConnectionHandle::Failed => {
-                body.poll_frame(cx)
-            }
-        }
-    }
-
     /// Returns ready once the next chunk is too late.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.inside.silent_since.get_or_insert_with(Instant::now);
@@ -319,7 +339,7 @@ impl Response {
     /// Returns true if a body that seems complete was in fact cut: an HTTP/2 stream can be reset
     /// "without error".
     fn is_cut(&self) -> bool {
-        matches!(self.inside.way, ConnectionHandle::Stream(_)) && !self.inside.body.is_end_stream()
+        matches!(self.inside.way, ConnectionHandle::Stream(_)) && !self.has_no_more()
     }
 
     /// Closes the connection.
@@ -331,10 +351,9 @@ impl Response {
     fn finish(&mut self) {
         self.inside.held = None;
         let is_certain = has_one_end(&self.inside.head.headers);
-        if let ConnectionHandle::Line(mut line) =
-            std::mem::replace(&mut self.inside.way, ConnectionHandle::Ended)
+        if let ConnectionHandle::Line(line) = std::mem::replace(&mut self.inside.way, ConnectionHandle::Ended)
             && is_certain
-            && (line.is_ready() || line.is_alive())
+            && line.is_ready()
         {
             self.inside.target.place.pool.put_idle(line);
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, TE};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body_util::Full;
@@ -22,15 +22,16 @@ use tokio::runtime;
 use tokio::sync::Semaphore;
 
 use super::address_policy::AddressPolicy;
-use super::connection::{Http1Connection, Http2Connection, StreamPermit};
+use super::connection::{Http2Connection, StreamPermit};
 use super::error::TransportError;
+use super::http1::Http1Connection;
 use crate::config::{Host, ProxyChoice, is_framing};
 use crate::sync::lock;
 
 /// The name of HTTP/2 in TLS.
 pub(super) const HTTP2_ALPN: &[u8] = b"h2";
 
-/// The body of every request: whole, in memory.
+/// The body of every request by HTTP/2: whole, in memory.
 pub(super) type OutboundBody = Full<Bytes>;
 
 /// The time limits of an exchange.
@@ -117,7 +118,7 @@ pub struct Upstream {
 pub(super) struct UpstreamInner {
     scheme: Scheme,
     authority: Authority,
-    host_header: HeaderValue,
+    pub(super) host_header: HeaderValue,
     pub(super) host: Host,
     pub(super) policy: AddressPolicy,
     pub(super) proxy: ProxyChoice,
@@ -213,7 +214,7 @@ impl fmt::Debug for Upstream {
 
 impl UpstreamInner {
     /// Checks the request and takes over its framing.
-    pub(super) fn prepare(&self, request: Request<Bytes>) -> Result<Request<OutboundBody>, TransportError> {
+    pub(super) fn prepare(&self, request: Request<Bytes>) -> Result<Request<Bytes>, TransportError> {
         let (mut parts, body) = request.into_parts();
         if !self.is_home_of(&parts.uri) {
             return Err(TransportError::BadUri("the request names another origin than its target"));
@@ -233,23 +234,19 @@ impl UpstreamInner {
         let has_payload =
             parts.method == Method::POST || parts.method == Method::PUT || parts.method == Method::PATCH;
         if body.is_empty() && has_payload {
-            // hyper writes none for an empty body, and servers answer 411.
+            // Servers answer 411 to none.
             parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         parts.extensions.clear();
-        Ok(Request::from_parts(parts, Full::new(body)))
+        Ok(Request::from_parts(parts, body))
     }
 
-    /// Sets the form of the request on an HTTP/1.1 connection.
-    pub(super) fn address_http1(&self, request: &mut Request<OutboundBody>) {
-        *request.version_mut() = Version::HTTP_11;
-        let path = path_of(request.uri());
-        *request.uri_mut() = Uri::from(path);
-        request.headers_mut().insert(HOST, self.host_header.clone());
-    }
-
-    /// Sets the form of the request on an HTTP/2 connection.
-    pub(super) fn address_http2(&self, request: &mut Request<OutboundBody>) -> Result<(), TransportError> {
+    /// Returns the request in its form on an HTTP/2 connection.
+    pub(super) fn for_http2(
+        &self,
+        request: &Request<Bytes>,
+    ) -> Result<Request<OutboundBody>, TransportError> {
+        let mut request = request.clone().map(Full::new);
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
@@ -257,8 +254,7 @@ impl UpstreamInner {
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() =
             Uri::from_parts(parts).map_err(|_| TransportError::BadUri("not a plain request"))?;
-        request.headers_mut().remove(HOST);
-        Ok(())
+        Ok(request)
     }
 
     fn is_home_of(&self, uri: &Uri) -> bool {
@@ -363,7 +359,7 @@ impl ConnectionPool {
     pub(super) fn take_idle(&self, home: runtime::Id, now: Instant) -> Option<IdleConnection> {
         let resting = {
             let mut inside = lock(&self.inside);
-            let at = inside.lines.iter().rposition(|resting| resting.line.return_to_pool() == home)?;
+            let at = inside.lines.iter().rposition(|resting| resting.line.home() == home)?;
             inside.lines.remove(at)
         };
         Some(IdleConnection { line: resting.line, rested: now.saturating_duration_since(resting.since) })

@@ -5,6 +5,7 @@
 
 mod deadlines;
 mod guarded;
+mod http1;
 mod http2;
 mod limits;
 mod pooling;

@@ -65,6 +65,19 @@ impl Peer {
         Some(text)
     }
 
+    /// Reads the head of one request, and perhaps a part of its body.
+    pub(crate) async fn hear_head(&mut self) {
+        let mut text = Vec::new();
+        while !text.windows(4).any(|four| four == b"\r\n\r\n") {
+            assert!(self.stream.read_buf(&mut text).await.unwrap() > 0);
+        }
+    }
+
+    /// Keeps the connection open, and reads nothing.
+    pub(crate) async fn stall(&mut self) {
+        std::future::pending::<()>().await;
+    }
+
     pub(crate) async fn say(&mut self, text: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(text.as_ref()).await.is_ok()
     }

@@ -1,0 +1,430 @@
+//! HTTP/1.1 on one connection to an agent: writes a request, and reads the response.
+//!
+//! The request that uses the connection polls it: another task for the connection, and channels between both,
+//! would be the highest cost of a call. No buffer stays allocated while nothing is read: bytes are read into one
+//! buffer of the thread, and copied in the size in which they came. hyper, which does all this well too, takes
+//! 28 KiB for a stream that waits for its next event, and half of the instructions of an exchange more; it
+//! serves HTTP/2. An idle connection in the pool is not polled.
+//!
+//! See `framing` for the grammar, `upstream` for the pool, `response` for the reader of the body.
+
+mod framing;
+
+use std::cell::RefCell;
+use std::future::Future as _;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
+use tokio::runtime::{self, Handle};
+use tokio::time::Instant;
+
+pub(in crate::transport) use framing::Http1Error;
+use framing::{BodyDecoder, head_length, keeps_open, parse_head};
+
+use super::ClientLimits;
+use super::connect::MaybeTlsStream;
+use crate::timing::ReusableTimer;
+
+/// Bytes of informational responses (1xx) that may come before a response.
+const INFORMATIONAL_BYTES: usize = 64 * 1024;
+/// Size of the buffer of each thread, in bytes.
+const READ_BYTES: usize = 64 * 1024;
+/// Bytes of a body still to come from which on they are read without a copy.
+const DIRECT_READ_BYTES: u64 = 16 * 1024;
+/// Size of a request that is written in one piece, in bytes: one write costs the system less than one with
+/// two pieces. To copy much more would cost more than it saves.
+const ONE_PIECE_BYTES: usize = 2048;
+
+/// An open HTTP/1.1 connection.
+pub(in crate::transport) struct Http1Connection {
+    stream: MaybeTlsStream,
+    limits: ClientLimits,
+    /// Bytes that were read, and not used yet.
+    unread: Bytes,
+    state: ConnectionState,
+    /// The trailers of the last response.
+    trailers: Option<Box<HeaderMap>>,
+    /// The runtime with the I/O driver that wakes this socket: elsewhere it would be slow, and dead
+    /// when that runtime ends.
+    home: runtime::Id,
+    /// For deadlines of the request that uses this connection.
+    pub(in crate::transport) alarm: ReusableTimer,
+}
+
+enum ConnectionState {
+    /// A request can be sent.
+    Ready,
+    /// The body of a response is to be read.
+    Body(Box<ResponseBody>),
+    /// No other request can be sent.
+    Closed,
+}
+
+/// The body of a response that is being read.
+struct ResponseBody {
+    decoder: BodyDecoder,
+    keeps_open: bool,
+    /// The rest of the request, if the response began before it was written.
+    request: Option<OutgoingRequest>,
+}
+
+/// A request without a response.
+#[derive(Debug)]
+pub(in crate::transport) struct UnansweredRequest {
+    /// The cause.
+    pub(in crate::transport) error: Http1Error,
+    /// True if nothing of the request was written: it can be sent on another connection.
+    pub(in crate::transport) is_unsent: bool,
+}
+
+impl From<Http1Error> for UnansweredRequest {
+    fn from(error: Http1Error) -> Self {
+        Self { error, is_unsent: false }
+    }
+}
+
+impl Http1Connection {
+    /// Starts HTTP/1.1 on a connected stream of the current runtime. Writes nothing yet.
+    pub(in crate::transport) fn start(stream: MaybeTlsStream, limits: ClientLimits) -> Box<Self> {
+        let (unread, state, home) = (Bytes::new(), ConnectionState::Ready, Handle::current().id());
+        let (trailers, alarm) = (None, ReusableTimer::default());
+        Box::new(Self { stream, limits, unread, state, trailers, home, alarm })
+    }
+
+    /// Returns the runtime that this connection belongs to.
+    pub(in crate::transport) fn home(&self) -> runtime::Id {
+        self.home
+    }
+
+    /// Returns true if another request can be sent now, as far as is known without reading the
+    /// socket.
+    pub(in crate::transport) fn is_ready(&self) -> bool {
+        matches!(self.state, ConnectionState::Ready)
+    }
+
+    /// Polls the socket once: returns false if the agent has closed it, or sent unrequested bytes.
+    pub(in crate::transport) fn is_alive(&mut self) -> bool {
+        // The next user registers its own waker.
+        let mut cx = Context::from_waker(Waker::noop());
+        if self.is_ready() && read(&mut self.stream, &mut cx, 1, |_| ()).is_ready() {
+            self.state = ConnectionState::Closed;
+        }
+        self.is_ready()
+    }
+
+    /// Returns true if no data of a body is to be read.
+    pub(in crate::transport) fn is_body_over(&self) -> bool {
+        !matches!(self.state, ConnectionState::Body(_))
+    }
+
+    /// Returns the number of bytes of the body that are still to come for sure.
+    pub(in crate::transport) fn announced(&self) -> u64 {
+        match &self.state {
+            ConnectionState::Body(body) => body.decoder.announced(),
+            ConnectionState::Ready | ConnectionState::Closed => 0,
+        }
+    }
+
+    /// Sends the request to this host and waits for the response header; `None` if that has not come at the
+    /// deadline. If this is dropped midway, too late, or fails, the connection can only be dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`UnansweredRequest`], which tells if anything was written.
+    pub(in crate::transport) async fn exchange(
+        &mut self,
+        request: &Request<Bytes>,
+        host: &HeaderValue,
+        deadline: Instant,
+    ) -> Option<Result<Response<()>, UnansweredRequest>> {
+        if !self.is_ready() {
+            return Some(Err(UnansweredRequest { error: Http1Error::Incomplete, is_unsent: true }));
+        }
+        self.state = ConnectionState::Closed;
+        let mut request_out = Some(OutgoingRequest::new(request, host));
+        let mut head = HeadReader::default();
+        std::future::poll_fn(|cx| {
+            let polled = self.poll_exchange(cx, request.method(), &mut request_out, &mut head);
+            self.alarm.limit(cx, deadline, polled)
+        })
+        .await
+    }
+
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        method: &Method,
+        request: &mut Option<OutgoingRequest>,
+        head: &mut HeadReader,
+    ) -> Poll<Result<Response<()>, UnansweredRequest>> {
+        let mut unwritten = None;
+        if let Some(outgoing) = request {
+            // Before anything was written, the peer can only close, or break the protocol.
+            if outgoing.written == 0 {
+                let error = match read(&mut self.stream, cx, 1, <[u8]>::is_empty) {
+                    Poll::Pending => None,
+                    Poll::Ready(Ok(true)) => Some(Http1Error::Incomplete),
+                    Poll::Ready(Ok(false)) => Some(Http1Error::Unrequested),
+                    Poll::Ready(Err(error)) => Some(error.into()),
+                };
+                if let Some(error) = error {
+                    return Poll::Ready(Err(UnansweredRequest { error, is_unsent: true }));
+                }
+            }
+            match outgoing.poll_write(&mut self.stream, cx) {
+                Poll::Ready(Ok(())) => *request = None,
+                Poll::Ready(Err(error)) => {
+                    let is_unsent = outgoing.written == 0 && self.stream.is_plain();
+                    unwritten = Some(UnansweredRequest { error: error.into(), is_unsent });
+                }
+                Poll::Pending => {}
+            }
+        }
+        match (self.poll_head(cx, head), unwritten) {
+            (Poll::Ready(Ok(response)), unwritten) => {
+                let is_intact = unwritten.is_none();
+                let rest = request.take().filter(|_| is_intact);
+                let begun = self.begin_body(method, &response, rest, is_intact);
+                Poll::Ready(begun.map(|()| response).map_err(Into::into))
+            }
+            // The peer may have said why before it closed, by an alert of TLS.
+            (Poll::Ready(Err(Http1Error::Incomplete)) | Poll::Pending, Some(unwritten)) => {
+                Poll::Ready(Err(unwritten))
+            }
+            (Poll::Ready(Err(error)), _) => Poll::Ready(Err(error.into())),
+            (Poll::Pending, None) => Poll::Pending,
+        }
+    }
+
+    /// Reads the head of the final response.
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: &mut HeadReader,
+    ) -> Poll<Result<Response<()>, Http1Error>> {
+        loop {
+            if let Some((response, rest)) = head.take(self.limits.header_bytes)? {
+                self.unread = rest;
+                return Poll::Ready(Ok(response));
+            }
+            let read = ready!(read(&mut self.stream, cx, self.limits.read_buffer, |bytes| {
+                head.bytes.extend_from_slice(bytes);
+                bytes.len()
+            }))?;
+            if read == 0 {
+                return Poll::Ready(Err(Http1Error::Incomplete));
+            }
+        }
+    }
+
+    fn begin_body(
+        &mut self,
+        method: &Method,
+        head: &Response<()>,
+        request: Option<OutgoingRequest>,
+        is_intact: bool,
+    ) -> Result<(), Http1Error> {
+        let decoder = BodyDecoder::new(method, head, self.limits.header_bytes)?;
+        let keeps_open = is_intact && keeps_open(head);
+        self.state = ConnectionState::Body(Box::new(ResponseBody { decoder, keeps_open, request }));
+        self.end_body_if_over();
+        Ok(())
+    }
+
+    /// Returns the next data of the body, never empty; `None` after the last. The connection is closed after an
+    /// error.
+    pub(in crate::transport) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Http1Error>>> {
+        let polled = ready!(self.poll_body(cx));
+        match &polled {
+            Ok(_) => self.end_body_if_over(),
+            Err(_) => self.state = ConnectionState::Closed,
+        }
+        Poll::Ready(polled.transpose())
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Http1Error>> {
+        let most = self.limits.read_buffer;
+        let ConnectionState::Body(body) = &mut self.state else { return Poll::Ready(Ok(None)) };
+        body.poll_request(&mut self.stream, cx);
+        loop {
+            if let Some(data) = body.decoder.decode(&mut self.unread)? {
+                return Poll::Ready(Ok(Some(data)));
+            }
+            if body.decoder.is_over() {
+                return Poll::Ready(Ok(None));
+            }
+            self.unread = match body.decoder.announced() {
+                DIRECT_READ_BYTES.. => ready!(read_large(&mut self.stream, cx))?,
+                _ => ready!(read(&mut self.stream, cx, most, Bytes::copy_from_slice))?,
+            };
+            if self.unread.is_empty() {
+                body.decoder.end()?;
+            }
+        }
+    }
+
+    /// Returns the trailers of the response, once its body is over.
+    pub(in crate::transport) fn take_trailers(&mut self) -> Option<HeaderMap> {
+        self.trailers.take().map(|trailers| *trailers)
+    }
+
+    /// Makes the connection ready for the next request if the body is over.
+    fn end_body_if_over(&mut self) {
+        let ConnectionState::Body(body) = &mut self.state else { return };
+        if !body.decoder.is_over() {
+            return;
+        }
+        // Bytes after a response belong to no request, and could be taken for the next response.
+        let is_usable = body.keeps_open && body.request.is_none() && self.unread.is_empty();
+        self.trailers = body.decoder.take_trailers().map(Box::new);
+        self.state = if is_usable { ConnectionState::Ready } else { ConnectionState::Closed };
+        self.unread = Bytes::new();
+    }
+}
+
+impl ResponseBody {
+    /// Writes more of a request that is not written yet. A peer that has answered need not read it.
+    fn poll_request(&mut self, stream: &mut MaybeTlsStream, cx: &mut Context<'_>) {
+        let Some(request) = &mut self.request else { return };
+        match request.poll_write(stream, cx) {
+            Poll::Ready(Ok(())) => self.request = None,
+            Poll::Ready(Err(_)) => (self.request, self.keeps_open) = (None, false),
+            Poll::Pending => {}
+        }
+    }
+}
+
+/// The bytes of a head so far.
+#[derive(Default)]
+struct HeadReader {
+    bytes: Vec<u8>,
+    /// Bytes in which no end was found.
+    searched: usize,
+    /// Bytes of informational responses.
+    informational: usize,
+}
+
+impl HeadReader {
+    /// Takes the head of the final response, and returns it with the bytes after it; `None` if it is not whole
+    /// yet.
+    fn take(&mut self, most: usize) -> Result<Option<(Response<()>, Bytes)>, Http1Error> {
+        loop {
+            let Some(length) = head_length(&self.bytes, self.searched) else {
+                // The end may be half here: a line feed and two bytes.
+                self.searched = self.bytes.len().saturating_sub(3);
+                return if self.bytes.len() > most { Err(Http1Error::TooLarge) } else { Ok(None) };
+            };
+            if length > most {
+                return Err(Http1Error::TooLarge);
+            }
+            let mut rest = Bytes::from(std::mem::take(&mut self.bytes));
+            let head = parse_head(&rest.split_to(length))?;
+            if !head.status().is_informational() || head.status() == StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(Some((head, rest)));
+            }
+            self.informational = self.informational.saturating_add(length);
+            if self.informational > INFORMATIONAL_BYTES {
+                return Err(Http1Error::Informational);
+            }
+            (self.bytes, self.searched) = (rest.into(), 0);
+        }
+    }
+}
+
+/// A request on its way to the agent.
+struct OutgoingRequest {
+    /// The rest of the head; with a small body all of the request.
+    head: Bytes,
+    /// The rest of the body.
+    body: Bytes,
+    /// Bytes that the stream has taken.
+    written: usize,
+}
+
+impl OutgoingRequest {
+    fn new(request: &Request<Bytes>, host: &HeaderValue) -> Self {
+        let mut body = request.body().clone();
+        let mut head = encode_head(request, host);
+        if head.len() + body.len() <= ONE_PIECE_BYTES {
+            head.extend_from_slice(&std::mem::take(&mut body));
+        }
+        Self { head: head.into(), body, written: 0 }
+    }
+
+    /// Writes all of it.
+    fn poll_write(&mut self, stream: &mut MaybeTlsStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(stream);
+        while self.head.has_remaining() || self.body.has_remaining() {
+            let pieces = [IoSlice::new(&self.head), IoSlice::new(&self.body)];
+            let count = if self.body.is_empty() {
+                ready!(stream.as_mut().poll_write(cx, &self.head))?
+            } else {
+                ready!(stream.as_mut().poll_write_vectored(cx, &pieces))?
+            };
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written = self.written.saturating_add(count);
+            let of_head = count.min(self.head.len());
+            self.head.advance(of_head);
+            self.body.advance((count - of_head).min(self.body.len()));
+        }
+        stream.poll_flush(cx)
+    }
+}
+
+/// Returns the head of a request to this host (RFC 9112 §3, §5).
+fn encode_head(request: &Request<Bytes>, host: &HeaderValue) -> Vec<u8> {
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let fields = request.headers().iter();
+    let fields: usize = fields.map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let body = request.body().len();
+    // The rest of the first line, the fields added here, and a small body.
+    let capacity = path.len() + fields + host.len() + 96 + if body <= ONE_PIECE_BYTES { body } else { 0 };
+    let mut head = Vec::with_capacity(capacity);
+    let mut add = |pieces: &[&[u8]]| pieces.iter().for_each(|piece| head.extend_from_slice(piece));
+    add(&[request.method().as_str().as_bytes(), b" ", path.as_bytes(), b" HTTP/1.1\r\n"]);
+    add(&[b"host: ", host.as_bytes(), b"\r\n"]);
+    for (name, value) in request.headers() {
+        add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+    }
+    if body > 0 {
+        let length = itoa::Buffer::new().format(body).to_owned();
+        add(&[CONTENT_LENGTH.as_str().as_bytes(), b": ", length.as_bytes(), b"\r\n"]);
+    }
+    add(&[b"\r\n"]);
+    head
+}
+
+/// Reads at most so many bytes into the buffer of the thread, and passes them to `take`: none at the end of the
+/// stream.
+fn read<T>(
+    stream: &mut MaybeTlsStream,
+    cx: &mut Context<'_>,
+    most: usize,
+    take: impl FnOnce(&[u8]) -> T,
+) -> Poll<io::Result<T>> {
+    thread_local! {
+        static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        let mut buffer = ReadBuf::new(buffer.get_mut(..most.clamp(1, READ_BYTES)).unwrap_or_default());
+        ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(take(buffer.filled())))
+    })
+}
+
+/// Reads bytes of a large body into a buffer of their own.
+fn read_large(stream: &mut MaybeTlsStream, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    ready!(pin!(stream.read_buf(&mut buffer)).poll(cx))?;
+    Poll::Ready(Ok(buffer.freeze()))
+}

@@ -1,0 +1,151 @@
+//! HTTP/1.1: the bytes of a request, and responses that come in unusual ways.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::Request;
+use mcp_a2a_gateway::transport::{DeliveryState, TransportError};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn request_has_its_bytes() {
+    let (address, seen) = always(OK).await;
+    let (client, target) = (client(), target(address));
+    let get = Request::get("/card?x=1").header("Accept", "*/*").body(Bytes::new()).unwrap();
+    for request in [get, post(""), post("{}")] {
+        let mut reply = client.send(&target, request).await.unwrap();
+        assert_eq!(reply.collect(10).await.unwrap(), "ok");
+    }
+    let host = format!("host: {address}\r\n");
+    let identity = "accept-encoding: identity\r\n";
+    assert_eq!(
+        seen.requests(),
+        [
+            format!("GET /card?x=1 HTTP/1.1\r\n{host}accept: */*\r\n{identity}\r\n"),
+            format!("POST /rpc HTTP/1.1\r\n{host}{identity}content-length: 0\r\n\r\n"),
+            format!("POST /rpc HTTP/1.1\r\n{host}{identity}content-length: 2\r\n\r\n{{}}"),
+        ]
+    );
+    assert_eq!(seen.accepts(), 1);
+}
+
+#[tokio::test]
+async fn response_may_come_byte_by_byte() {
+    let answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  2;x\r\nok\r\n0\r\nServer-Timing: t\r\n\r\n";
+    let (address, seen) = serve(move |mut peer| async move {
+        while peer.hear().await.is_some() {
+            for byte in answer.bytes() {
+                peer.say([byte]).await;
+                tokio::task::yield_now().await;
+            }
+        }
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..3 {
+        let mut reply = client.send(&target, post("{}")).await.unwrap();
+        assert_eq!(drain(&mut reply).await.0, b"ok");
+        assert_eq!(reply.trailers().unwrap()["server-timing"], "t");
+    }
+    assert_eq!(seen.accepts(), 1, "the connection is used again");
+}
+
+#[tokio::test]
+async fn large_bodies_arrive_whole() {
+    let large: String = ('a'..='z').cycle().take(3 << 20).collect();
+    let (echoed, chunked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counter = (echoed.clone(), chunked.clone());
+    let (address, seen) = serve(move |mut peer| {
+        let (echoed, chunked) = counter.clone();
+        async move {
+            while let Some(request) = peer.hear().await {
+                let body = request.split_once("\r\n\r\n").unwrap().1;
+                if echoed.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
+                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                    peer.say(head + body).await;
+                    continue;
+                }
+                chunked.fetch_add(1, Ordering::SeqCst);
+                peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+                for piece in body.as_bytes().chunks(100_000) {
+                    peer.say([format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat()).await;
+                }
+                peer.say("0\r\n\r\n").await;
+            }
+        }
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..4 {
+        let mut reply = client.send(&target, post(&large)).await.unwrap();
+        assert!(reply.collect(4 << 20).await.unwrap() == large.as_bytes());
+    }
+    assert_eq!((chunked.load(Ordering::SeqCst), seen.accepts()), (2, 1));
+}
+
+#[tokio::test]
+async fn response_before_the_end_of_the_request_is_read() {
+    let large = "x".repeat(20 << 20);
+    for reads_on in [true, false] {
+        let (address, seen) = serve(move |mut peer| async move {
+            peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
+            // The bytes of the request, and those of the next one.
+            if reads_on { peer.wait().await } else { peer.stall().await }
+        })
+        .await;
+        let (client, target) = (client(), target(address));
+        // The peer speaks before the request is written: which of both is seen first is open.
+        let answered = client.send(&target, post(&large)).await;
+        match answered {
+            Ok(mut reply) => {
+                assert_eq!(reply.status(), 413);
+                assert_eq!(reply.collect(10).await.unwrap(), "no");
+            }
+            Err(error) => assert_eq!(error.sent(), DeliveryState::No, "{error}"),
+        }
+        assert_eq!(client.idle_connections(), 0, "the request was not written whole");
+        assert!(seen.accepts() <= 2);
+    }
+}
+
+#[tokio::test]
+async fn refusal_of_a_large_request_is_read() {
+    let (address, _) = serve(|mut peer| async move {
+        peer.hear_head().await;
+        peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
+        peer.stall().await;
+    })
+    .await;
+    let client = client();
+    let mut reply = client.send(&target(address), post(&"x".repeat(20 << 20))).await.unwrap();
+    assert_eq!((reply.status().as_u16(), reply.collect(10).await.unwrap()), (413, Bytes::from("no")));
+    assert_eq!(client.idle_connections(), 0, "the request was not written whole");
+}
+
+#[tokio::test]
+async fn informational_responses_have_an_end() {
+    let (address, _) = serve(|mut peer| async move {
+        peer.hear().await;
+        while peer.say("HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n").await {}
+    })
+    .await;
+    let error = client().send(&target(address), post("{}")).await.err().unwrap();
+    assert!(matches!(error, TransportError::Unasked(_)), "{error}");
+}
+
+#[tokio::test]
+async fn end_of_the_connection_ends_a_body_without_length() {
+    for (head, is_kept) in [
+        ("HTTP/1.1 200 OK\r\n\r\n", false),
+        ("HTTP/1.0 200 OK\r\n\r\n", false),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\n", true),
+    ] {
+        let (address, _) = once(format!("{head}hello")).await;
+        let client = client();
+        assert_eq!(call(&client, &target(address), "{}").await.unwrap(), "hello", "{head}");
+        assert_eq!(client.idle_connections() == 1, is_kept, "{head}");
+    }
+}
