@@ -32,9 +32,9 @@ use tokio_rustls::client::TlsStream;
 
 use super::ClientLimits;
 use super::address_policy::AddressPolicy;
-use super::connection::{Http2Connection, Http2KeepAlive};
 use super::error::{ProxyFailure, TransportError};
 use super::http1::Http1Connection;
+use super::http2::{Http2Connection, Http2KeepAlive};
 use super::upstream::{HTTP2_ALPN, UpstreamInner};
 use crate::config::{EgressProxy, Host, ProxyChoice, ProxyResolve, ProxyServer};
 
@@ -46,42 +46,42 @@ const ADDRESSES: usize = 8;
 /// A new connection, by the negotiated protocol.
 pub(super) enum NewConnection {
     /// HTTP/1.1, for one request at a time.
-    Line(Box<Http1Connection>),
+    Http1(Box<Http1Connection>),
     /// HTTP/2, to be shared.
-    Trunk(Http2Connection),
+    Http2(Http2Connection),
 }
 
 /// Opens an HTTP/1.1 connection on the current runtime.
-pub(super) async fn line(
-    place: &UpstreamInner,
+pub(super) async fn http1(
+    origin: &UpstreamInner,
     limits: ClientLimits,
     proxy: &EgressProxy,
 ) -> Result<Box<Http1Connection>, TransportError> {
-    let tcp = connect(place, limits.descriptors, proxy).await?;
-    let wire = match &place.tls {
+    let tcp = connect(origin, limits.descriptors, proxy).await?;
+    let stream = match &origin.tls {
         None => MaybeTlsStream::plain(tcp),
         Some(tls) => {
             let stream = TlsConnector::from(tls.http1.clone()).connect(tls.name.clone(), tcp).await;
             MaybeTlsStream::tls(stream.map_err(TransportError::Tls)?)
         }
     };
-    Ok(Http1Connection::start(wire, limits))
+    Ok(Http1Connection::start(stream, limits))
 }
 
 /// Opens a connection by the protocol that the agent prefers, or by HTTP/2 if it speaks nothing else.
 /// Must run on the runtime of `background`, because a shared connection is driven there.
 pub(super) async fn either(
-    place: &UpstreamInner,
+    origin: &UpstreamInner,
     limits: ClientLimits,
     proxy: &EgressProxy,
     background: &Handle,
 ) -> Result<NewConnection, TransportError> {
-    let tcp = connect(place, limits.descriptors, proxy).await?;
-    let Some(tls) = &place.tls else {
-        let wire = MaybeTlsStream::plain(tcp);
-        return match place.http2_only {
-            true => start_unnegotiated(wire, place, limits, background).await,
-            false => Ok(NewConnection::Line(Http1Connection::start(wire, limits))),
+    let tcp = connect(origin, limits.descriptors, proxy).await?;
+    let Some(tls) = &origin.tls else {
+        let stream = MaybeTlsStream::plain(tcp);
+        return match origin.http2_only {
+            true => start_unnegotiated(stream, origin, limits, background).await,
+            false => Ok(NewConnection::Http1(Http1Connection::start(stream, limits))),
         };
     };
     let stream = TlsConnector::from(tls.either.clone())
@@ -89,27 +89,27 @@ pub(super) async fn either(
         .await
         .map_err(TransportError::Tls)?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2_ALPN);
-    if place.http2_only && !http2 {
+    if origin.http2_only && !http2 {
         let other = rustls::Error::NoApplicationProtocol;
         return Err(TransportError::Tls(io::Error::new(io::ErrorKind::InvalidData, other)));
     }
-    let wire = MaybeTlsStream::tls(stream);
+    let stream = MaybeTlsStream::tls(stream);
     match http2 {
-        true => start_http2(wire, place, limits, background).await,
-        false => Ok(NewConnection::Line(Http1Connection::start(wire, limits))),
+        true => start_http2(stream, origin, limits, background).await,
+        false => Ok(NewConnection::Http1(Http1Connection::start(stream, limits))),
     }
 }
 
 /// Starts HTTP/2 by prior knowledge, and waits for the first frame of the server: a request to a server
 /// of another protocol would be lost, and it would be unknown if it had been executed.
 async fn start_unnegotiated(
-    wire: MaybeTlsStream,
-    place: &UpstreamInner,
+    stream: MaybeTlsStream,
+    origin: &UpstreamInner,
     limits: ClientLimits,
     background: &Handle,
 ) -> Result<NewConnection, TransportError> {
-    let (wire, greeting) = wire.for_http2();
-    let started = start_http2(wire, place, limits, background).await?;
+    let (stream, greeting) = stream.for_http2();
+    let started = start_http2(stream, origin, limits, background).await?;
     match greeting.await {
         Ok(true) => Ok(started),
         Ok(false) | Err(_) => Err(TransportError::without_http2()),
@@ -117,22 +117,22 @@ async fn start_unnegotiated(
 }
 
 async fn start_http2(
-    wire: MaybeTlsStream,
-    place: &UpstreamInner,
+    stream: MaybeTlsStream,
+    origin: &UpstreamInner,
     limits: ClientLimits,
     background: &Handle,
 ) -> Result<NewConnection, TransportError> {
-    let keep_alive = if place.http2_only { Http2KeepAlive::GRPC } else { Http2KeepAlive::COMMON };
-    let started = Http2Connection::start(wire, limits, keep_alive, background).await;
-    started.map(NewConnection::Trunk).map_err(TransportError::before_sending)
+    let keep_alive = if origin.http2_only { Http2KeepAlive::GRPC } else { Http2KeepAlive::COMMON };
+    let started = Http2Connection::start(stream, limits, keep_alive, background).await;
+    started.map(NewConnection::Http2).map_err(TransportError::before_sending)
 }
 
 async fn connect(
-    place: &UpstreamInner,
+    origin: &UpstreamInner,
     descriptors: RawFd,
     proxy: &EgressProxy,
 ) -> Result<TcpStream, TransportError> {
-    let stream = open(place, proxy).await?;
+    let stream = open(origin, proxy).await?;
     if stream.as_raw_fd() >= descriptors {
         return Err(TransportError::OpenFiles);
     }
@@ -468,19 +468,19 @@ const MAX_PROXY_HEAD_BYTES: usize = 8 * 1024;
 const MAX_PROXY_ATTEMPTS: usize = 3;
 
 /// Opens a connection to an upstream: through its proxy, or directly if it has none.
-pub(super) async fn open(place: &UpstreamInner, common: &EgressProxy) -> Result<TcpStream, TransportError> {
-    let server = match &place.proxy {
+pub(super) async fn open(origin: &UpstreamInner, common: &EgressProxy) -> Result<TcpStream, TransportError> {
+    let server = match &origin.proxy {
         ProxyChoice::Direct => None,
         ProxyChoice::Server(server) => Some(server),
-        ProxyChoice::Common => common.url.as_ref().filter(|_| !is_exempt(place, common)),
+        ProxyChoice::Common => common.url.as_ref().filter(|_| !is_exempt(origin, common)),
     };
-    if let (Some(server), Host::Name(name), ProxyResolve::Proxy) = (server, &place.host, common.resolve) {
-        return tunnel(server, &format!("{name}:{}", place.port)).await;
+    if let (Some(server), Host::Name(name), ProxyResolve::Proxy) = (server, &origin.host, common.resolve) {
+        return tunnel(server, &format!("{name}:{}", origin.port)).await;
     }
     // These and no others: another resolution of the name could lead elsewhere.
-    let found = addresses(&place.host, place.port, &place.policy).await?;
+    let found = addresses(&origin.host, origin.port, &origin.policy).await?;
     let Some(server) = server else { return race(found).await.map_err(not_connected) };
-    let exempt = exempt_addresses(place, common, &found);
+    let exempt = exempt_addresses(origin, common, &found);
     match exempt.is_empty() {
         true => tunnel_to_any(server, &found).await,
         false => race(exempt).await.map_err(not_connected),
@@ -488,15 +488,15 @@ pub(super) async fn open(place: &UpstreamInner, common: &EgressProxy) -> Result<
 }
 
 /// Returns true if the host is exempt from the proxy by its name.
-fn is_exempt(place: &UpstreamInner, common: &EgressProxy) -> bool {
-    let Host::Name(name) = &place.host else { return false };
-    common.no_proxy.has_host(name, &format!("{name}:{}", place.port).to_ascii_lowercase())
+fn is_exempt(origin: &UpstreamInner, common: &EgressProxy) -> bool {
+    let Host::Name(name) = &origin.host else { return false };
+    common.no_proxy.has_host(name, &format!("{name}:{}", origin.port).to_ascii_lowercase())
 }
 
 /// Returns the addresses that are exempt from the proxy. The others of the same name are not.
-fn exempt_addresses(place: &UpstreamInner, common: &EgressProxy, found: &[SocketAddr]) -> Vec<SocketAddr> {
+fn exempt_addresses(origin: &UpstreamInner, common: &EgressProxy, found: &[SocketAddr]) -> Vec<SocketAddr> {
     let is_exempt = |address: &&SocketAddr| {
-        place.proxy == ProxyChoice::Common && common.no_proxy.network_of(address.ip()).is_some()
+        origin.proxy == ProxyChoice::Common && common.no_proxy.network_of(address.ip()).is_some()
     };
     found.iter().filter(is_exempt).copied().collect()
 }

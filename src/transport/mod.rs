@@ -10,9 +10,10 @@
 
 mod address_policy;
 mod connect;
-mod connection;
+
 mod error;
 mod http1;
+mod http2;
 mod response;
 mod tls_config;
 mod upstream;
@@ -41,9 +42,9 @@ pub use tls_config::{TlsConfigError, client_config};
 pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
 use connect::NewConnection;
-use connection::StreamPermit;
 use error::is_refused_unread;
 use http1::{Http1Connection, UnansweredRequest};
+use http2::StreamPermit;
 use response::ConnectionHandle;
 use upstream::{ConnectionPool, IdleConnection, UpstreamInner};
 
@@ -83,7 +84,7 @@ pub struct HttpClient {
 struct ClientShared {
     limits: ClientLimits,
     background: OnceLock<Handle>,
-    places: Mutex<Vec<Weak<UpstreamInner>>>,
+    origins: Mutex<Vec<Weak<UpstreamInner>>>,
     refusals: OnceLock<OutboundMetrics>,
     proxy: Arc<EgressProxy>,
 }
@@ -119,7 +120,7 @@ impl HttpClient {
         let shared = ClientShared {
             limits,
             background: OnceLock::new(),
-            places: Mutex::default(),
+            origins: Mutex::default(),
             refusals: OnceLock::new(),
             proxy: Arc::new(proxy),
         };
@@ -153,8 +154,8 @@ impl HttpClient {
     pub async fn send(&self, target: &Upstream, request: Request<Bytes>) -> Result<Response, TransportError> {
         let begun = Instant::now();
         let give_up = after(begun, target.timeouts.total);
-        self.know(&target.place);
-        let request = target.place.prepare(request)?;
+        self.know(&target.origin);
+        let request = target.origin.prepare(request)?;
         let (mut fresh, mut now) = (false, begun);
         loop {
             let connection = self.connection(target, fresh, now, give_up).await;
@@ -181,18 +182,18 @@ impl HttpClient {
     /// Closes connections that have been idle too long at `now` or that the agent has closed. To be
     /// called every few seconds.
     pub fn sweep(&self, now: std::time::Instant) {
-        let mut places = Vec::new();
-        self.upstreams().retain(|place| place.upgrade().map(|place| places.push(place)).is_some());
-        for place in places {
-            place.pool.sweep(now);
+        let mut origins = Vec::new();
+        self.upstreams().retain(|origin| origin.upgrade().map(|origin| origins.push(origin)).is_some());
+        for origin in origins {
+            origin.pool.sweep(now);
         }
     }
 
     /// Returns the number of connections that are open and serve no request.
     #[must_use]
     pub fn idle_connections(&self) -> usize {
-        let places: Vec<Arc<UpstreamInner>> = self.upstreams().iter().filter_map(Weak::upgrade).collect();
-        places.iter().map(|place| place.pool.idle()).sum()
+        let origins: Vec<Arc<UpstreamInner>> = self.upstreams().iter().filter_map(Weak::upgrade).collect();
+        origins.iter().map(|origin| origin.pool.idle()).sum()
     }
 
     async fn exchange(
@@ -210,9 +211,9 @@ impl HttpClient {
             false => TransportError::FirstByteTimeout,
         };
         let answered = match handle {
-            ConnectionHandle::Line(mut line) => {
-                match line.exchange(request, &target.place.host_header, deadline).await {
-                    Some(Ok(head)) => Ok((head, None, ConnectionHandle::Line(line))),
+            ConnectionHandle::Http1(mut connection) => {
+                match connection.exchange(request, &target.origin.host_header, deadline).await {
+                    Some(Ok(head)) => Ok((head, None, ConnectionHandle::Http1(connection))),
                     Some(Err(UnansweredRequest { error, is_unsent: true })) => {
                         Err(ExchangeFailure::Unsent(error.into()))
                     }
@@ -222,17 +223,17 @@ impl HttpClient {
                     None => Err(ExchangeFailure::Final(late())),
                 }
             }
-            ConnectionHandle::Stream(mut stream) => {
-                let outgoing = target.place.for_http2(request).map_err(ExchangeFailure::Final)?;
+            ConnectionHandle::Http2(mut stream) => {
+                let outgoing = target.origin.for_http2(request).map_err(ExchangeFailure::Final)?;
                 let answered = stream.exchange(outgoing, deadline).await;
                 if !matches!(answered, Some(Ok(_))) {
-                    target.place.pool.forget(stream.trunk());
+                    target.origin.pool.forget(stream.connection());
                 }
                 match answered {
                     Some(Ok(response)) => {
                         let (head, body) = response.into_parts();
                         let head = http::Response::from_parts(head, ());
-                        Ok((head, Some(body), ConnectionHandle::Stream(stream)))
+                        Ok((head, Some(body), ConnectionHandle::Http2(stream)))
                     }
                     Some(Err(mut failed)) => {
                         // hyper returns a request that was not written, and not one that the agent has refused.
@@ -250,9 +251,10 @@ impl HttpClient {
                 Err(ExchangeFailure::Final(TransportError::Truncated))
             }
         };
-        let (head, body, way) = answered?;
+        let (head, body, handle) = answered?;
         let header_lines = self.shared.limits.header_lines;
-        Response::new(head, body, way, target.clone(), give_up, header_lines).map_err(ExchangeFailure::Final)
+        Response::new(head, body, handle, target.clone(), give_up, header_lines)
+            .map_err(ExchangeFailure::Final)
     }
 
     /// Opens a connection to an upstream without TLS, through its egress proxy if it has one, for
@@ -262,7 +264,7 @@ impl HttpClient {
     ///
     /// [`TransportError`], as for a request.
     pub(crate) async fn open_stream(&self, target: &Upstream) -> Result<TcpStream, TransportError> {
-        let stream = connect::open(&target.place, &self.shared.proxy).await?;
+        let stream = connect::open(&target.origin, &self.shared.proxy).await?;
         stream.set_nodelay(true).map_err(TransportError::Connect)?;
         Ok(stream)
     }
@@ -275,62 +277,66 @@ impl HttpClient {
         now: Instant,
         give_up: Instant,
     ) -> Result<ReadyConnection, TransportError> {
-        let place = &target.place;
+        let origin = &target.origin;
         // The clock is read again only after a wait.
-        if let Some(stream) = place.pool.join() {
+        if let Some(stream) = origin.pool.join() {
             return Ok(ReadyConnection {
-                handle: ConnectionHandle::Stream(stream),
+                handle: ConnectionHandle::Http2(stream),
                 since: now,
                 is_new: false,
             });
         }
-        if !fresh && let Some(line) = idle_connection(&place.pool, now).await {
-            return Ok(ReadyConnection { handle: ConnectionHandle::Line(line), since: now, is_new: false });
+        if !fresh && let Some(connection) = idle_connection(&origin.pool, now).await {
+            return Ok(ReadyConnection {
+                handle: ConnectionHandle::Http1(connection),
+                since: now,
+                is_new: false,
+            });
         }
         let deadline = after(Instant::now(), target.timeouts.connect).min(give_up);
         // Boxed: opening is rare, and every request would carry its size.
-        let opening = Box::pin(tokio::time::timeout_at(deadline, self.open(place)));
+        let opening = Box::pin(tokio::time::timeout_at(deadline, self.open(origin)));
         opening.await.map_err(|_| TransportError::ConnectTimeout)?
     }
 
-    async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ReadyConnection, TransportError> {
+    async fn open(&self, origin: &Arc<UpstreamInner>) -> Result<ReadyConnection, TransportError> {
         let opened = |handle| ReadyConnection { handle, since: Instant::now(), is_new: true };
-        let Some(background) = self.runtime_for(place) else {
-            return self.open_line(place).await.map(opened);
+        let Some(background) = self.runtime_for(origin) else {
+            return self.open_http1(origin).await.map(opened);
         };
-        let turn = place.pool.opening.acquire().await;
-        if let Some(stream) = place.pool.join() {
-            return Ok(ReadyConnection { is_new: false, ..opened(ConnectionHandle::Stream(stream)) });
+        let turn = origin.pool.opening.acquire().await;
+        if let Some(stream) = origin.pool.join() {
+            return Ok(ReadyConnection { is_new: false, ..opened(ConnectionHandle::Http2(stream)) });
         }
-        if place.pool.is_http1_only() {
+        if origin.pool.is_http1_only() {
             drop(turn);
-            return self.open_line(place).await.map(opened);
+            return self.open_http1(origin).await.map(opened);
         }
-        let way = self.open_shared(place, &background).await;
+        let handle = self.open_shared(origin, &background).await;
         drop(turn);
-        way.map(opened)
+        handle.map(opened)
     }
 
     /// Returns the runtime that drives a shared connection; `None` if HTTP/2 is not spoken there.
-    fn runtime_for(&self, place: &UpstreamInner) -> Option<Handle> {
+    fn runtime_for(&self, origin: &UpstreamInner) -> Option<Handle> {
         let attached = self.shared.background.get();
-        if place.http2_only {
+        if origin.http2_only {
             return Some(attached.cloned().unwrap_or_else(Handle::current));
         }
-        attached.filter(|_| place.tls.is_some() && !place.pool.is_http1_only()).cloned()
+        attached.filter(|_| origin.tls.is_some() && !origin.pool.is_http1_only()).cloned()
     }
 
-    async fn open_line(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {
-        connect::line(place, self.shared.limits, &self.shared.proxy).await.map(ConnectionHandle::Line)
+    async fn open_http1(&self, origin: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {
+        connect::http1(origin, self.shared.limits, &self.shared.proxy).await.map(ConnectionHandle::Http1)
     }
 
     /// Opens a connection on the background runtime, which drives it if it is shared.
     async fn open_shared(
         &self,
-        place: &Arc<UpstreamInner>,
+        origin: &Arc<UpstreamInner>,
         background: &Handle,
     ) -> Result<ConnectionHandle, TransportError> {
-        let (there, limits, handle) = (Arc::clone(place), self.shared.limits, background.clone());
+        let (there, limits, handle) = (Arc::clone(origin), self.shared.limits, background.clone());
         let proxy = self.shared.proxy.clone();
         let mut task = AbortOnDrop(
             background.spawn(async move { connect::either(&there, limits, &proxy, &handle).await }),
@@ -338,14 +344,14 @@ impl HttpClient {
         let opened =
             (&mut task.0).await.map_err(|error| TransportError::Connect(std::io::Error::other(error)))??;
         match opened {
-            NewConnection::Line(line) => {
-                place.pool.set_http1_only();
-                Ok(ConnectionHandle::Line(line))
+            NewConnection::Http1(connection) => {
+                origin.pool.set_http1_only();
+                Ok(ConnectionHandle::Http1(connection))
             }
-            NewConnection::Trunk(trunk) => {
-                let stream: Option<StreamPermit> = trunk.join();
-                place.pool.share(trunk);
-                stream.map(ConnectionHandle::Stream).ok_or_else(|| {
+            NewConnection::Http2(connection) => {
+                let stream: Option<StreamPermit> = connection.join();
+                origin.pool.share(connection);
+                stream.map(ConnectionHandle::Http2).ok_or_else(|| {
                     TransportError::Connect(std::io::Error::other("the agent closed the new connection"))
                 })
             }
@@ -353,14 +359,14 @@ impl HttpClient {
     }
 
     /// Registers a pool for sweeping.
-    fn know(&self, place: &Arc<UpstreamInner>) {
-        if !place.pool.known.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            self.upstreams().push(Arc::downgrade(place));
+    fn know(&self, origin: &Arc<UpstreamInner>) {
+        if !origin.pool.known.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            self.upstreams().push(Arc::downgrade(origin));
         }
     }
 
     fn upstreams(&self) -> MutexGuard<'_, Vec<Weak<UpstreamInner>>> {
-        lock(&self.shared.places)
+        lock(&self.shared.origins)
     }
 }
 
@@ -376,21 +382,21 @@ impl<T> Drop for AbortOnDrop<T> {
 /// Returns the most recently used idle connection of this runtime that is still alive.
 async fn idle_connection(pool: &ConnectionPool, now: Instant) -> Option<Box<Http1Connection>> {
     let home = Handle::current().id();
-    while let Some(IdleConnection { mut line, rested }) = pool.take_idle(home, now.into_std()) {
+    while let Some(IdleConnection { mut connection, rested }) = pool.take_idle(home, now.into_std()) {
         if rested >= pool.idle_for() {
             continue;
         }
         let is_alive = if rested < STALE_AFTER {
             // The exchange polls first too, and returns the request if nothing of it was written.
-            line.is_ready()
+            connection.is_ready()
         } else {
             // Lets the runtime poll its sockets: it may not have noticed yet that the agent closed
             // this one.
             tokio::task::yield_now().await;
-            line.is_alive()
+            connection.is_alive()
         };
         if is_alive {
-            return Some(line);
+            return Some(connection);
         }
     }
     None

@@ -13,9 +13,9 @@ use http::{HeaderMap, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::Instant;
 
-use super::connection::StreamPermit;
 use super::error::{ExchangeError, TransportError};
 use super::http1::Http1Connection;
+use super::http2::StreamPermit;
 use super::upstream::Upstream;
 use crate::quota::{AnswerRoom, NoRoomError};
 use crate::timing::after;
@@ -29,7 +29,7 @@ struct BodyState {
     head: Parts,
     /// The body on a stream of HTTP/2.
     body: Option<Incoming>,
-    way: ConnectionHandle,
+    handle: ConnectionHandle,
     target: Upstream,
     /// The time since which there has been nothing to read. The clock is not read while bytes are
     /// available.
@@ -49,9 +49,9 @@ const POLLS_PER_LOOK: u32 = 64;
 /// The connection of the body.
 pub(super) enum ConnectionHandle {
     /// An HTTP/1.1 connection of our own.
-    Line(Box<Http1Connection>),
+    Http1(Box<Http1Connection>),
     /// A stream of a shared HTTP/2 connection.
-    Stream(StreamPermit),
+    Http2(StreamPermit),
     /// None any more: the body has been read to its end.
     Ended,
     /// None any more: the body failed.
@@ -63,7 +63,7 @@ impl Response {
     pub(super) fn new(
         response: http::Response<()>,
         body: Option<Incoming>,
-        way: ConnectionHandle,
+        handle: ConnectionHandle,
         target: Upstream,
         give_up: Instant,
         header_lines: usize,
@@ -71,8 +71,18 @@ impl Response {
         let (head, ()) = response.into_parts();
         check(&head, header_lines)?;
         let (silent_since, trailers, polls, held) = (None, None, 0, None);
-        let inside =
-            BodyState { head, body, way, target, silent_since, give_up, header_lines, trailers, polls, held };
+        let inside = BodyState {
+            head,
+            body,
+            handle,
+            target,
+            silent_since,
+            give_up,
+            header_lines,
+            trailers,
+            polls,
+            held,
+        };
         let mut reply = Self { inside: Box::new(inside) };
         if reply.has_no_more() {
             reply.finish();
@@ -124,7 +134,7 @@ impl Response {
     /// Returns true if the body has been read to its end.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.inside.way, ConnectionHandle::Ended)
+        matches!(self.inside.handle, ConnectionHandle::Ended)
     }
 
     /// Waits for the next chunk of the body; `None` after the last.
@@ -140,10 +150,10 @@ impl Response {
     /// [`TransportError::Broken`] or [`TransportError::Truncated`]. The connection is closed then,
     /// and later calls fail too.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
-        match self.inside.way {
+        match self.inside.handle {
             ConnectionHandle::Ended => return Ok(None),
             ConnectionHandle::Failed => return Err(TransportError::Truncated),
-            ConnectionHandle::Line(_) | ConnectionHandle::Stream(_) => {}
+            ConnectionHandle::Http1(_) | ConnectionHandle::Http2(_) => {}
         }
         let polled = std::future::poll_fn(|cx| {
             if self.is_overdue() {
@@ -256,27 +266,27 @@ impl Response {
 
     /// Returns true if no data is left to read.
     fn has_no_more(&self) -> bool {
-        match &self.inside.way {
-            ConnectionHandle::Line(line) => line.is_body_over(),
+        match &self.inside.handle {
+            ConnectionHandle::Http1(connection) => connection.is_body_over(),
             _ => self.inside.body.as_ref().is_none_or(Incoming::is_end_stream),
         }
     }
 
     /// Returns the number of bytes that are still to come for sure.
     fn announced(&self) -> u64 {
-        match &self.inside.way {
-            ConnectionHandle::Line(line) => line.announced(),
+        match &self.inside.handle {
+            ConnectionHandle::Http1(connection) => connection.announced(),
             _ => self.inside.body.as_ref().map_or(0, |body| body.size_hint().lower()),
         }
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ExchangeError>>> {
-        let BodyState { way, body, trailers, .. } = &mut *self.inside;
-        let frame = match (way, body) {
-            (ConnectionHandle::Line(line), _) => {
-                let polled = ready!(line.poll_data(cx));
+        let BodyState { handle, body, trailers, .. } = &mut *self.inside;
+        let frame = match (handle, body) {
+            (ConnectionHandle::Http1(connection), _) => {
+                let polled = ready!(connection.poll_data(cx));
                 if polled.is_none() {
-                    *trailers = line.take_trailers();
+                    *trailers = connection.take_trailers();
                 }
                 return Poll::Ready(polled.map(|data| data.map_err(ExchangeError::Http1)));
             }
@@ -307,15 +317,15 @@ impl Response {
     /// Records that a chunk has been read.
     fn heard(&mut self) {
         self.inside.silent_since = None;
-        if let ConnectionHandle::Stream(stream) = &self.inside.way {
+        if let ConnectionHandle::Http2(stream) = &self.inside.handle {
             stream.heard();
         }
     }
 
     /// Removes a shared connection on which a response did not come in time from the pool.
     fn retire(&self) {
-        if let ConnectionHandle::Stream(stream) = &self.inside.way {
-            self.inside.target.place.pool.forget(stream.trunk());
+        if let ConnectionHandle::Http2(stream) = &self.inside.handle {
+            self.inside.target.origin.pool.forget(stream.connection());
         }
     }
 
@@ -323,9 +333,9 @@ impl Response {
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.inside.silent_since.get_or_insert_with(Instant::now);
         let deadline = self.deadline();
-        match &mut self.inside.way {
-            ConnectionHandle::Line(line) => line.alarm.poll(cx, deadline),
-            ConnectionHandle::Stream(stream) => stream.alarm.poll(cx, deadline),
+        match &mut self.inside.handle {
+            ConnectionHandle::Http1(connection) => connection.alarm.poll(cx, deadline),
+            ConnectionHandle::Http2(stream) => stream.alarm.poll(cx, deadline),
             ConnectionHandle::Ended | ConnectionHandle::Failed => Poll::Ready(()),
         }
     }
@@ -339,23 +349,24 @@ impl Response {
     /// Returns true if a body that seems complete was in fact cut: an HTTP/2 stream can be reset
     /// "without error".
     fn is_cut(&self) -> bool {
-        matches!(self.inside.way, ConnectionHandle::Stream(_)) && !self.has_no_more()
+        matches!(self.inside.handle, ConnectionHandle::Http2(_)) && !self.has_no_more()
     }
 
     /// Closes the connection.
     fn fail(&mut self) {
-        (self.inside.way, self.inside.held) = (ConnectionHandle::Failed, None);
+        (self.inside.handle, self.inside.held) = (ConnectionHandle::Failed, None);
     }
 
     /// Returns the connection to the pool.
     fn finish(&mut self) {
         self.inside.held = None;
         let is_certain = has_one_end(&self.inside.head.headers);
-        if let ConnectionHandle::Line(line) = std::mem::replace(&mut self.inside.way, ConnectionHandle::Ended)
+        if let ConnectionHandle::Http1(connection) =
+            std::mem::replace(&mut self.inside.handle, ConnectionHandle::Ended)
             && is_certain
-            && line.is_ready()
+            && connection.is_ready()
         {
-            self.inside.target.place.pool.put_idle(line);
+            self.inside.target.origin.pool.put_idle(connection);
         }
     }
 }

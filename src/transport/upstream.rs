@@ -22,9 +22,9 @@ use tokio::runtime;
 use tokio::sync::Semaphore;
 
 use super::address_policy::AddressPolicy;
-use super::connection::{Http2Connection, StreamPermit};
 use super::error::TransportError;
 use super::http1::Http1Connection;
+use super::http2::{Http2Connection, StreamPermit};
 use crate::config::{Host, ProxyChoice, is_framing};
 use crate::sync::lock;
 
@@ -110,7 +110,7 @@ impl TargetSettings {
 /// One origin reached with one credential. Clones share the connections.
 #[derive(Clone)]
 pub struct Upstream {
-    pub(super) place: Arc<UpstreamInner>,
+    pub(super) origin: Arc<UpstreamInner>,
     pub(super) timeouts: ExchangeTimeouts,
 }
 
@@ -172,7 +172,7 @@ impl Upstream {
             }
             false => None,
         };
-        let place = UpstreamInner {
+        let origin = UpstreamInner {
             host,
             policy: settings.policy,
             proxy: settings.proxy,
@@ -185,18 +185,18 @@ impl Upstream {
             scheme,
             authority,
         };
-        Ok(Self { place: Arc::new(place), timeouts: settings.timeouts })
+        Ok(Self { origin: Arc::new(origin), timeouts: settings.timeouts })
     }
 
     /// Returns the same upstream (connections included) with other time limits.
     #[must_use]
     pub fn with_timeouts(&self, timeouts: ExchangeTimeouts) -> Self {
-        Self { place: Arc::clone(&self.place), timeouts }
+        Self { origin: Arc::clone(&self.origin), timeouts }
     }
 
     /// Returns host and port of the origin.
     pub(crate) fn server(&self) -> (String, u16) {
-        (self.place.authority.host().to_owned(), self.place.port)
+        (self.origin.authority.host().to_owned(), self.origin.port)
     }
 
     /// Returns the time limits of exchanges through this handle.
@@ -208,7 +208,7 @@ impl Upstream {
 
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Target({}://{})", self.place.scheme, self.place.authority)
+        write!(f, "Target({}://{})", self.origin.scheme, self.origin.authority)
     }
 }
 
@@ -304,7 +304,7 @@ fn effective_port(scheme: &Scheme, authority: &Authority) -> u16 {
 
 /// The maximum number of HTTP/2 connections that one upstream shares, for 12,800 streams; those above
 /// it serve one request, which takes more memory than a stream of a shared one.
-const TRUNKS: usize = 64;
+const MAX_SHARED: usize = 64;
 
 /// The connections of one upstream.
 pub(super) struct ConnectionPool {
@@ -322,23 +322,23 @@ pub(super) struct ConnectionPool {
 #[derive(Default)]
 struct PoolState {
     /// Oldest first.
-    lines: Vec<IdleList>,
-    trunks: Vec<PoolShared>,
+    idle: Vec<IdleEntry>,
+    shared: Vec<SharedConnection>,
 }
 
-struct IdleList {
-    line: Box<Http1Connection>,
+struct IdleEntry {
+    connection: Box<Http1Connection>,
     since: Instant,
 }
 
-struct PoolShared {
-    trunk: Http2Connection,
+struct SharedConnection {
+    connection: Http2Connection,
     unused_since: Option<Instant>,
 }
 
 /// A connection that was idle, and its idle time.
 pub(super) struct IdleConnection {
-    pub(super) line: Box<Http1Connection>,
+    pub(super) connection: Box<Http1Connection>,
     pub(super) rested: Duration,
 }
 
@@ -359,10 +359,13 @@ impl ConnectionPool {
     pub(super) fn take_idle(&self, home: runtime::Id, now: Instant) -> Option<IdleConnection> {
         let resting = {
             let mut inside = lock(&self.inside);
-            let at = inside.lines.iter().rposition(|resting| resting.line.home() == home)?;
-            inside.lines.remove(at)
+            let at = inside.idle.iter().rposition(|resting| resting.connection.home() == home)?;
+            inside.idle.remove(at)
         };
-        Some(IdleConnection { line: resting.line, rested: now.saturating_duration_since(resting.since) })
+        Some(IdleConnection {
+            connection: resting.connection,
+            rested: now.saturating_duration_since(resting.since),
+        })
     }
 
     /// Returns the maximum idle time of a connection.
@@ -371,13 +374,13 @@ impl ConnectionPool {
     }
 
     /// Adds an idle connection; the oldest is evicted if the pool is full.
-    pub(super) fn put_idle(&self, line: Box<Http1Connection>) {
-        let resting = IdleList { line, since: Instant::now() };
+    pub(super) fn put_idle(&self, connection: Box<Http1Connection>) {
+        let resting = IdleEntry { connection, since: Instant::now() };
         // Dropping closes a socket: not under the lock.
         let surplus = {
             let mut inside = lock(&self.inside);
-            inside.lines.push(resting);
-            (inside.lines.len() > self.max_idle).then(|| inside.lines.remove(0))
+            inside.idle.push(resting);
+            (inside.idle.len() > self.max_idle).then(|| inside.idle.remove(0))
         };
         drop(surplus);
     }
@@ -385,31 +388,31 @@ impl ConnectionPool {
     /// Acquires a permit for a stream on a shared connection that has one.
     pub(super) fn join(&self) -> Option<StreamPermit> {
         let mut inside = lock(&self.inside);
-        inside.trunks.iter_mut().find_map(|shared| {
-            let stream = shared.trunk.join()?;
+        inside.shared.iter_mut().find_map(|shared| {
+            let stream = shared.connection.join()?;
             shared.unused_since = None;
             Some(stream)
         })
     }
 
     /// Shares a new connection, unless there are too many.
-    pub(super) fn share(&self, trunk: Http2Connection) {
+    pub(super) fn share(&self, connection: Http2Connection) {
         let surplus = {
             let mut inside = lock(&self.inside);
-            if inside.trunks.len() < TRUNKS {
-                inside.trunks.push(PoolShared { trunk, unused_since: None });
+            if inside.shared.len() < MAX_SHARED {
+                inside.shared.push(SharedConnection { connection, unused_since: None });
                 None
             } else {
-                Some(trunk)
+                Some(connection)
             }
         };
         drop(surplus);
     }
 
     /// Removes this connection from the pool.
-    pub(super) fn forget(&self, trunk: &Http2Connection) {
-        let forgotten: Vec<PoolShared> =
-            lock(&self.inside).trunks.extract_if(.., |shared| shared.trunk.is(trunk)).collect();
+    pub(super) fn forget(&self, connection: &Http2Connection) {
+        let forgotten: Vec<SharedConnection> =
+            lock(&self.inside).shared.extract_if(.., |shared| shared.connection.is(connection)).collect();
         drop(forgotten);
     }
 
@@ -427,33 +430,33 @@ impl ConnectionPool {
     /// closed.
     pub(super) fn sweep(&self, now: Instant) {
         let idle_for = self.idle_for;
-        let (lines, trunks): (Vec<IdleList>, Vec<PoolShared>) = {
+        let (lines, shared): (Vec<IdleEntry>, Vec<SharedConnection>) = {
             let mut inside = lock(&self.inside);
             let lines = inside
-                .lines
+                .idle
                 .extract_if(.., |resting| {
-                    now.saturating_duration_since(resting.since) >= idle_for || !resting.line.is_alive()
+                    now.saturating_duration_since(resting.since) >= idle_for || !resting.connection.is_alive()
                 })
                 .collect();
-            (lines, inside.trunks.extract_if(.., |shared| shared.is_over(now, idle_for)).collect())
+            (lines, inside.shared.extract_if(.., |shared| shared.is_over(now, idle_for)).collect())
         };
-        drop((lines, trunks));
+        drop((lines, shared));
     }
 
     /// Returns the number of connections that are open and not in use.
     pub(super) fn idle(&self) -> usize {
         let inside = lock(&self.inside);
-        inside.lines.len() + inside.trunks.iter().filter(|shared| shared.trunk.streams() == 0).count()
+        inside.idle.len() + inside.shared.iter().filter(|shared| shared.connection.streams() == 0).count()
     }
 }
 
-impl PoolShared {
+impl SharedConnection {
     fn is_over(&mut self, now: Instant, idle_for: Duration) -> bool {
-        if self.trunk.streams() > 0 {
+        if self.connection.streams() > 0 {
             self.unused_since = None;
-            return !self.trunk.is_alive();
+            return !self.connection.is_alive();
         }
         let since = *self.unused_since.get_or_insert(now);
-        !self.trunk.is_alive() || now.saturating_duration_since(since) >= idle_for
+        !self.connection.is_alive() || now.saturating_duration_since(since) >= idle_for
     }
 }

@@ -62,7 +62,7 @@ struct StreamCount {
 
 /// The permit for one stream of a connection, released when it is dropped.
 pub(super) struct StreamPermit {
-    trunk: Http2Connection,
+    connection: Http2Connection,
     /// For deadlines of the request on this stream.
     pub(super) alarm: ReusableTimer,
 }
@@ -71,12 +71,12 @@ impl Http2Connection {
     /// Starts HTTP/2 on a connected stream. Must run on the runtime of `background`, which drives
     /// it.
     pub(super) async fn start(
-        wire: MaybeTlsStream,
+        stream: MaybeTlsStream,
         limits: ClientLimits,
         keep_alive: Http2KeepAlive,
         background: &Handle,
     ) -> Result<Self, hyper::Error> {
-        let budget = wire.budget();
+        let budget = stream.budget();
         budget.set(UNHEARD_BYTES);
         let (sender, connection) = http2::Builder::new(RuntimeExecutor(background.clone()))
             .timer(TokioTimer::new())
@@ -86,7 +86,7 @@ impl Http2Connection {
             .keep_alive_interval(keep_alive.interval)
             .keep_alive_timeout(PONG_WITHIN)
             .keep_alive_while_idle(keep_alive.while_idle)
-            .handshake(TokioIo::new(wire))
+            .handshake(TokioIo::new(stream))
             .await?;
         let most = AtomicUsize::new(connection.current_max_send_streams());
         let count = Arc::new(StreamCount { open: AtomicUsize::new(0), most });
@@ -104,7 +104,7 @@ impl Http2Connection {
             .open
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| (open < most).then_some(open + 1))
             .ok()
-            .map(|_| StreamPermit { trunk: self.clone(), alarm: ReusableTimer::default() })
+            .map(|_| StreamPermit { connection: self.clone(), alarm: ReusableTimer::default() })
     }
 
     /// Returns true if requests can still be sent.
@@ -125,13 +125,13 @@ impl Http2Connection {
 
 impl StreamPermit {
     /// Returns the connection of this stream.
-    pub(super) fn trunk(&self) -> &Http2Connection {
-        &self.trunk
+    pub(super) fn connection(&self) -> &Http2Connection {
+        &self.connection
     }
 
     /// Records that bytes of the response have reached the request.
     pub(super) fn heard(&self) {
-        self.trunk.budget.set(UNHEARD_BYTES);
+        self.connection.budget.set(UNHEARD_BYTES);
     }
 
     /// Sends the request and waits for the response header; `None` if that has not come at the
@@ -145,14 +145,14 @@ impl StreamPermit {
         request: Request<OutboundBody>,
         deadline: Instant,
     ) -> Option<Result<Response<Incoming>, TrySendError<Request<OutboundBody>>>> {
-        let mut response = pin!(self.trunk.sender.try_send_request(request));
+        let mut response = pin!(self.connection.sender.try_send_request(request));
         let answered = std::future::poll_fn(|cx| {
             let answered = response.as_mut().poll(cx);
             self.alarm.limit(cx, deadline, answered)
         })
         .await;
         if let Some(Ok(_)) = &answered {
-            self.trunk.budget.set(UNHEARD_BYTES);
+            self.connection.budget.set(UNHEARD_BYTES);
         }
         answered
     }
@@ -160,7 +160,7 @@ impl StreamPermit {
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.trunk.count.open.fetch_sub(1, Ordering::AcqRel);
+        self.connection.count.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
