@@ -119,8 +119,8 @@ async fn refusal_of_a_large_request_is_read() {
         peer.stall().await;
     })
     .await;
-    let client = client();
-    let mut reply = client.send(&target(address), post(&"x".repeat(20 << 20))).await.unwrap();
+    let (client, target) = (client(), target(address));
+    let mut reply = client.send(&target, post(&"x".repeat(20 << 20))).await.unwrap();
     assert_eq!((reply.status().as_u16(), reply.collect(10).await.unwrap()), (413, Bytes::from("no")));
     assert_eq!(client.idle_connections(), 0, "the request was not written whole");
 }
@@ -144,8 +144,8 @@ async fn end_of_the_connection_ends_a_body_without_length() {
         ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\n", true),
     ] {
         let (address, _) = once(format!("{head}hello")).await;
-        let client = client();
-        assert_eq!(call(&client, &target(address), "{}").await.unwrap(), "hello", "{head}");
+        let (client, target) = (client(), target(address));
+        assert_eq!(call(&client, &target, "{}").await.unwrap(), "hello", "{head}");
         assert_eq!(client.idle_connections() == 1, is_kept, "{head}");
     }
 }

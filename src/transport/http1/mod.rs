@@ -266,6 +266,7 @@ impl Http1Connection {
                 _ => ready!(read(&mut self.stream, cx, most, Bytes::copy_from_slice))?,
             };
             if self.unread.is_empty() {
+                body.keeps_open = false;
                 body.decoder.end()?;
             }
         }
