@@ -228,11 +228,6 @@ impl SessionTicket {
         };
         fields.end().map(|()| ticket)
     }
-
-    /// Returns true if the session is live at `now` (Unix seconds).
-    pub(crate) fn is_live(&self, now: u64) -> bool {
-        now < self.expires
-    }
 }
 
 /// The list that a cursor belongs to; a cursor is valid only for its own list.
@@ -646,13 +641,6 @@ mod ticket_tests {
         assert_eq!(open(&payload).unwrap().software, "");
         payload.push(0);
         assert_eq!(open(&payload), None, "half a length");
-    }
-
-    #[test]
-    fn a_session_ends_at_its_last_second() {
-        let ticket = SessionTicket { expires: 200, ..ticket(1) };
-        assert!(ticket.is_live(199));
-        assert!(!ticket.is_live(200));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! owner which began by then are over, live ones too.
 
 mod client_limits;
+mod opened;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -96,6 +97,23 @@ pub(crate) struct Session {
     /// Software of the client, if the client told it.
     pub(crate) software: Option<Arc<ClientSoftware>>,
     expires: u64,
+}
+
+impl Session {
+    /// Returns the session of an id of this caller; `None` if it is not one. It may have expired or ended.
+    fn open(sealer: &Sealer, caller: &str, id: &str) -> Option<Self> {
+        let ticket = SessionTicket::open(sealer, caller, id)?;
+        let version = Some(ticket.software_version).filter(|version| !version.is_empty());
+        let software = Some(ticket.software).filter(|name| !name.is_empty());
+        Some(Self {
+            key: ticket.nonce,
+            version: Version::numbered(ticket.version)?,
+            capabilities: ClientCapabilities::from_bits(ticket.capabilities),
+            client: ClientMark::from_bytes(ticket.client),
+            software: software.map(|name| Arc::new(ClientSoftware { name, version })),
+            expires: ticket.expires,
+        })
+    }
 }
 
 /// Result of `initialize`.
@@ -402,34 +420,12 @@ impl Sessions {
         ticket.seal(sealer, client.caller)
     }
 
-    /// Returns the session of an id, and the least level of log messages that it wants; `None` if
-    /// it is unknown, expired, ended or of another caller.
-    fn find(
-        &self,
-        sealer: &Sealer,
-        caller: &str,
-        id: &str,
-        now: u64,
-    ) -> Option<(Session, Option<LoggingLevel>)> {
-        let ticket = SessionTicket::open(sealer, caller, id).filter(|ticket| ticket.is_live(now))?;
-        let level = {
-            let table = self.table();
-            if table.has_ended(&ticket.nonce) {
-                return None;
-            }
-            table.changes.get(&ticket.nonce).and_then(|changes| changes.level)
-        };
-        let version = Some(ticket.software_version).filter(|version| !version.is_empty());
-        let software = Some(ticket.software).filter(|name| !name.is_empty());
-        let session = Session {
-            key: ticket.nonce,
-            version: Version::numbered(ticket.version)?,
-            capabilities: ClientCapabilities::from_bits(ticket.capabilities),
-            client: ClientMark::from_bytes(ticket.client),
-            software: software.map(|name| Arc::new(ClientSoftware { name, version })),
-            expires: ticket.expires,
-        };
-        Some((session, level))
+    /// Returns the least level of log messages that a session wants; `None` if it has expired at `now`, or was
+    /// ended.
+    fn level(&self, session: &Session, now: u64) -> Option<Option<LoggingLevel>> {
+        let table = self.table();
+        let is_live = now < session.expires && !table.has_ended(&session.key);
+        is_live.then(|| table.changes.get(&session.key).and_then(|changes| changes.level))
     }
 
     /// Ends a session.
@@ -660,6 +656,17 @@ impl Sessions {
 mod tests {
     use super::*;
 
+    fn find(
+        sessions: &Sessions,
+        caller: &str,
+        id: &str,
+        now: u64,
+    ) -> Option<(Session, Option<LoggingLevel>)> {
+        let session = Session::open(&sealer(), caller, id)?;
+        let level = sessions.level(&session, now)?;
+        Some((session, level))
+    }
+
     fn sealer() -> Sealer {
         Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap()
     }
@@ -687,37 +694,37 @@ mod tests {
     /// Returns a session of this caller, and its id.
     fn session(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> (Session, String) {
         let id = begin_at(sessions, (name, number), now);
-        (sessions.find(&sealer(), name, &id, now).unwrap().0, id)
+        (find(&sessions, name, &id, now).unwrap().0, id)
     }
 
     fn lives(sessions: &Sessions, name: &str, id: &str) -> bool {
-        sessions.find(&sealer(), name, id, 1100).is_some()
+        find(&sessions, name, id, 1100).is_some()
     }
 
     #[test]
     fn a_session_carries_what_was_agreed_on() {
         let sessions = Sessions::new(60, 10);
         let id = begin(&sessions, 1);
-        let (session, level) = sessions.find(&sealer(), "me", &id, 1059).unwrap();
+        let (session, level) = find(&sessions, "me", &id, 1059).unwrap();
         assert_eq!(session.version, Version::V2025_06_18);
         assert!(session.capabilities.has(ClientCapabilities::FORM));
         assert!(level.is_none());
-        assert!(sessions.find(&sealer(), "me", &id, 1060).is_none(), "expired");
-        assert!(sessions.find(&sealer(), "you", &id, 1001).is_none(), "of another caller");
+        assert!(find(&sessions, "me", &id, 1060).is_none(), "expired");
+        assert!(find(&sessions, "you", &id, 1001).is_none(), "of another caller");
     }
 
     #[test]
     fn an_ended_session_stays_ended_while_others_come_and_go() {
         let sessions = Sessions::new(60, 3);
         let id = begin(&sessions, 0);
-        let (ended, _) = sessions.find(&sealer(), "me", &id, 1001).unwrap();
+        let (ended, _) = find(&sessions, "me", &id, 1001).unwrap();
         sessions.end(&ended).unwrap();
         for number in 1..20 {
             let id = begin(&sessions, number);
-            let (session, _) = sessions.find(&sealer(), "me", &id, 1001).unwrap();
+            let (session, _) = find(&sessions, "me", &id, 1001).unwrap();
             sessions.set_level(&session, LoggingLevel::Info);
         }
-        assert!(sessions.find(&sealer(), "me", &id, 1001).is_none());
+        assert!(find(&sessions, "me", &id, 1001).is_none());
         assert!(sessions.table().changes.len() <= 3);
     }
 
@@ -775,7 +782,7 @@ mod tests {
         assert!(lives(&sessions, "ann", &new) && !lives(&sessions, "ann", &old), "one's own older ones end");
         // Also while the clock is behind.
         let id = begin_at(&sessions, ("ann", 202), 900);
-        assert!(sessions.find(&sealer(), "ann", &id, 900).is_some());
+        assert!(find(&sessions, "ann", &id, 900).is_some());
         // A sweep deletes nothing before its time, and all of it afterwards.
         sessions.sweep(1100);
         assert!(ended.iter().all(|(name, id)| !lives(&sessions, name, id)));
@@ -801,7 +808,7 @@ mod tests {
     fn subscriptions_are_bounded() {
         let sessions = Sessions::new(60, 3);
         let id = begin(&sessions, 0);
-        let (session, _) = sessions.find(&sealer(), "me", &id, 1001).unwrap();
+        let (session, _) = find(&sessions, "me", &id, 1001).unwrap();
         for number in 0..MOST_SUBSCRIPTIONS {
             assert!(sessions.subscribe(&session, &format!("a:{number}"), None));
         }
@@ -837,7 +844,7 @@ mod tests {
             assert!(next.learn(&key, value.as_deref(), 1010) && next.is_of_use(&key, &value.unwrap(), 1010));
         }
         assert!(ended.iter().all(|id| !lives(&next, "ben", id)));
-        let (found, level) = next.find(&sealer(), "ann", &live_id, 1010).unwrap();
+        let (found, level) = find(&next, "ann", &live_id, 1010).unwrap();
         assert_eq!((next.subscriptions(&found).len(), level), (1, Some(LoggingLevel::Error)));
         assert!(next.tasks(&found).contains("t-1"));
         let (key, value) = next.row(&found);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
+use super::opened::OpenedSessions;
 use super::{
     Agreed, Row, Session, SessionClient, SessionKey, SessionStart, Sessions, ended_row, since_1970,
     unix_seconds,
@@ -74,6 +75,7 @@ impl Predecessor {
 pub(crate) struct SessionStore {
     table: Sessions,
     sealer: Sealer,
+    opened: OpenedSessions,
     journal: Arc<TaskJournal>,
     predecessor: Arc<Predecessor>,
 }
@@ -88,7 +90,8 @@ impl SessionStore {
         journal: Arc<TaskJournal>,
         predecessor: Arc<Predecessor>,
     ) -> Self {
-        Self { table: Sessions::new(ttl, limit), sealer, journal, predecessor }
+        let (table, opened) = (Sessions::new(ttl, limit), OpenedSessions::new());
+        Self { table, sealer, opened, journal, predecessor }
     }
 
     /// Begins a session and returns its id.
@@ -100,7 +103,9 @@ impl SessionStore {
     /// Returns the session of an id, and the least level of log messages that it wants; `None` if
     /// it is unknown, expired, ended or of another caller.
     pub(crate) fn find(&self, caller: &str, id: &str) -> Option<(Session, Option<LoggingLevel>)> {
-        self.table.find(&self.sealer, caller, id, unix_seconds())
+        let session = self.opened.find(caller, id, || Session::open(&self.sealer, caller, id))?;
+        let level = self.table.level(&session, unix_seconds())?;
+        Some((session, level))
     }
 
     /// Ends a session, and waits for the disk.
