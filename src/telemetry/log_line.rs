@@ -324,22 +324,24 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
     fn push(&mut self, text: &str) {
         let text = text.as_bytes();
         if text.len() > 32 {
-            self.push_bytes(text);
-        } else if let Some((first, last)) = ends::<16>(text) {
-            self.put(first, text.len() - 16);
-            self.put(last, 16);
-        } else if let Some((first, last)) = ends::<8>(text) {
-            self.put(first, text.len() - 8);
-            self.put(last, 8);
-        } else if let Some((first, last)) = ends::<4>(text) {
-            self.put(first, text.len() - 4);
-            self.put(last, 4);
-        } else if let Some((first, last)) = ends::<2>(text) {
-            self.put(first, text.len() - 2);
-            self.put(last, 2);
-        } else if let [only] = text {
+            return self.push_bytes(text);
+        }
+        let is_pushed = self.push_ends::<16>(text)
+            || self.push_ends::<8>(text)
+            || self.push_ends::<4>(text)
+            || self.push_ends::<2>(text);
+        if let ([only], false) = (text, is_pushed) {
             self.put(&[*only], 1);
         }
+    }
+
+    /// Adds a text of `N` to `2 * N` bytes by two moves. Returns false for a shorter one.
+    #[inline]
+    fn push_ends<const N: usize>(&mut self, text: &[u8]) -> bool {
+        let Some((first, last)) = ends::<N>(text) else { return false };
+        self.put(first, text.len() - N);
+        self.put(last, N);
+        true
     }
 
     /// Adds the first `length` of these bytes, by one move of all.
