@@ -112,8 +112,8 @@ impl Response {
         &self.inside.head.headers
     }
 
-    /// Forgets the header: its values would keep the buffer in which it was read, 8 KiB, as long as the
-    /// response lasts.
+    /// Forgets the header: its values would keep the buffer in which it was read as long as the response
+    /// lasts.
     pub fn forget_headers(&mut self) {
         self.inside.head.headers = HeaderMap::new();
     }

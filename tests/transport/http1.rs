@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::Request;
-use mcp_a2a_gateway::transport::{DeliveryState, TransportError};
+use mcp_a2a_gateway::transport::{DeliveryState, TransportError, Upstream};
 
 use crate::support::*;
 
@@ -148,4 +148,97 @@ async fn end_of_the_connection_ends_a_body_without_length() {
         assert_eq!(call(&client, &target, "{}").await.unwrap(), "hello", "{head}");
         assert_eq!(client.idle_connections() == 1, is_kept, "{head}");
     }
+}
+
+#[tokio::test]
+async fn answer_before_a_reset_is_read() {
+    // The peer closes with bytes unread: the kernel resets the connection while the client still writes.
+    let (address, _) = serve(|mut peer| async move {
+        peer.hear_head().await;
+        peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
+        tokio::time::sleep(ms(20)).await;
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    let request = post(&"x".repeat(20 << 20));
+    let reply = client.send(&target, request).await;
+    // The kernel may have dropped its bytes at the reset.
+    match reply {
+        Ok(reply) => assert_eq!(reply.status(), 413),
+        Err(error) => assert!(matches!(error, TransportError::Broken(_)), "{error}"),
+    }
+    assert_eq!(client.idle_connections(), 0);
+}
+
+#[tokio::test]
+async fn other_protocols_are_found_out_at_once() {
+    for greeting in ["SSH-2.0-x\r\n", "220 mail ESMTP\r\n", "hello", "\u{15}\u{3}\u{1}", "HTTP/2 200 OK\r\n"]
+    {
+        let (address, _) = serve(move |mut peer| async move {
+            peer.hear().await;
+            peer.say(greeting).await;
+            peer.wait().await;
+        })
+        .await;
+        let error = client().send(&target(address), post("{}")).await.err().unwrap();
+        assert!(matches!(error, TransportError::Broken(_)), "{greeting:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn empty_lines_before_a_response_are_skipped() {
+    let (address, seen) = always(format!("\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n\r\n{OK}")).await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..2 {
+        assert_eq!(call(&client, &target, "{}").await.unwrap(), "ok");
+    }
+    assert_eq!(seen.accepts(), 1);
+    let (address, _) = serve(|mut peer| async move {
+        peer.hear().await;
+        while peer.say("\r\n".repeat(1000)).await {}
+    })
+    .await;
+    let error = client.send(&Upstream::new(settings(address)).unwrap(), post("{}")).await.err().unwrap();
+    assert!(matches!(error, TransportError::Unasked(_)), "{error}");
+}
+
+#[tokio::test]
+async fn body_of_a_response_that_has_none_is_never_a_response() {
+    let answer = "HTTP/1.1 204 No Content\r\nContent-Length: 40\r\n\r\n";
+    let (address, seen) = serve(move |mut peer| async move {
+        while peer.hear().await.is_some() {
+            peer.say(answer).await;
+            tokio::time::sleep(ms(5)).await;
+            peer.say(OK).await;
+        }
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..3 {
+        let mut reply = client.send(&target, post("{}")).await.unwrap();
+        assert_eq!((reply.status().as_u16(), reply.collect(10).await.unwrap()), (204, Bytes::new()));
+        assert_eq!(client.idle_connections(), 0);
+    }
+    assert_eq!(seen.accepts(), 3);
+}
+
+#[tokio::test]
+async fn large_chunk_may_come_in_small_packets() {
+    let (address, _) = serve(|mut peer| async move {
+        peer.hear().await;
+        peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n").await;
+        for _ in 0..200 {
+            peer.say("x").await;
+            tokio::task::yield_now().await;
+        }
+        peer.wait().await;
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    let mut reply = client.send(&target, post("{}")).await.unwrap();
+    let mut read = 0;
+    while read < 200 {
+        read += reply.chunk().await.unwrap().unwrap().len();
+    }
+    assert_eq!(read, 200);
 }

@@ -13,8 +13,10 @@ use httparse::{Header, ParserConfig, Status};
 
 /// Maximum number of lines of a head.
 const MAX_LINES: usize = 100;
-/// Maximum bytes of all chunk extensions of one body. They mean nothing to the gateway.
+/// Maximum bytes of the extensions of one chunk. They mean nothing to the gateway.
 const MAX_EXTENSION_BYTES: usize = 16 * 1024;
+/// Maximum digits of the size of a chunk, zeros before it included.
+const MAX_SIZE_DIGITS: u8 = 16;
 
 /// The failure of an exchange by HTTP/1.1.
 #[derive(Debug, thiserror::Error)]
@@ -95,10 +97,23 @@ fn header_map(lines: &[Header<'_>], text: &Bytes) -> Result<HeaderMap, Http1Erro
     Ok(map)
 }
 
-/// Returns true if the connection may serve another request after this response (RFC 9112 §9.3).
+/// Returns true if the connection may serve another request after this response (RFC 9112 §9.3), and the head
+/// announces no body where there can be none: its bytes could be taken for the next response.
 pub(super) fn keeps_open(head: &Response<()>) -> bool {
+    let headers = head.headers();
+    let is_announced = match head.status() {
+        StatusCode::NO_CONTENT => {
+            headers.contains_key(TRANSFER_ENCODING)
+                || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
+        }
+        StatusCode::NOT_MODIFIED => headers.contains_key(TRANSFER_ENCODING),
+        _ => false,
+    };
+    if is_announced || head.status().is_informational() {
+        return false;
+    }
     let has = |token: &[u8]| {
-        let values = head.headers().get_all(CONNECTION).iter();
+        let values = headers.get_all(CONNECTION).iter();
         values
             .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
             .any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
@@ -125,7 +140,7 @@ enum BodyPart {
     /// Data up to the end of the connection.
     UntilClose,
     /// The digits of the size of a chunk.
-    ChunkSize { size: u64, digits: u32 },
+    ChunkSize { size: u64, digits: u8 },
     /// The rest of the line with the size of a chunk: spaces, or an extension.
     ChunkLine { size: u64, in_extension: bool },
     /// The line feed after the size of a chunk.
@@ -227,6 +242,9 @@ impl BodyDecoder {
     /// Returns the part that follows a byte of the framing (RFC 9112 §7.1).
     fn after(&mut self, byte: u8) -> Result<BodyPart, Http1Error> {
         Ok(match (self.part, byte) {
+            (BodyPart::ChunkSize { digits: MAX_SIZE_DIGITS.., .. }, byte) if byte.is_ascii_hexdigit() => {
+                return Err(Http1Error::Chunk("size"));
+            }
             (BodyPart::ChunkSize { size, digits }, byte) if byte.is_ascii_hexdigit() => {
                 let digit = char::from(byte).to_digit(16).map_or(0, u64::from);
                 let size = size.checked_mul(16).map(|size| size | digit);
@@ -255,7 +273,10 @@ impl BodyDecoder {
             (BodyPart::ChunkLineEnd { size: 0 }, b'\n') => BodyPart::Trailer { length: 0 },
             (BodyPart::ChunkLineEnd { size }, b'\n') => BodyPart::ChunkData(size),
             (BodyPart::ChunkEnd, b'\r') => BodyPart::ChunkEndLine,
-            (BodyPart::ChunkEndLine, b'\n') => BodyPart::ChunkSize { size: 0, digits: 0 },
+            (BodyPart::ChunkEndLine, b'\n') => {
+                self.extension_bytes = 0;
+                BodyPart::ChunkSize { size: 0, digits: 0 }
+            }
             (BodyPart::Trailer { length }, byte) => return self.after_trailer_byte(length, byte),
             _ => return Err(Http1Error::Chunk("line")),
         })
@@ -266,9 +287,10 @@ impl BodyDecoder {
             return Err(Http1Error::TooLarge);
         }
         self.trailer_lines.push(byte);
-        let is_empty_line = length == 0 || (length == 1 && self.trailer_lines.ends_with(b"\r\n"));
         match byte {
-            b'\n' if is_empty_line => {
+            // A line feed alone ends a line for some readers and not for others.
+            b'\n' if !self.trailer_lines.ends_with(b"\r\n") => Err(Http1Error::Chunk("line")),
+            b'\n' if length == 1 => {
                 let lines = Bytes::from(std::mem::take(&mut self.trailer_lines));
                 self.trailers = parse_trailers(&lines)?;
                 Ok(BodyPart::Over)
@@ -432,6 +454,12 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nConnection: x\r\nConnection: close", false),
             ("HTTP/1.0 200 OK", false),
             ("HTTP/1.0 200 OK\r\nConnection: keep-alive", true),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 0", true),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 5", false),
+            ("HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked", false),
+            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 5", true),
+            ("HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked", false),
+            ("HTTP/1.1 101 Switching Protocols", false),
         ] {
             assert_eq!(keeps_open(&head(lines).unwrap()), open, "{lines}");
         }
@@ -465,6 +493,10 @@ mod tests {
             ("5 5\r\nhello", None),
             ("5;a\nb\r\nhello", None),
             ("10000000000000000\r\n", None),
+            ("0000000000000001\r\nx\r\n0\r\n\r\n", Some("x")),
+            ("00000000000000001\r\nx\r\n0\r\n\r\n", None),
+            ("0\r\n\n", None),
+            ("0\r\na: b\n\r\n", None),
             ("0\r\nno colon\r\n\r\n", None),
         ] {
             let decoded = decode(CHUNKED, &[body.as_bytes()]).ok();
@@ -484,9 +516,8 @@ mod tests {
         assert!(decode(CHUNKED, &[long(900).as_bytes()]).is_ok());
         assert!(matches!(decode(CHUNKED, &[long(1000).as_bytes()]), Err(Http1Error::TooLarge)));
         let extended = |bytes: usize| format!("1;{}\r\nx\r\n", "e".repeat(bytes));
-        let piece = extended(MAX_EXTENSION_BYTES / 4 - 1);
-        assert!(decode(CHUNKED, &[piece.as_bytes(); 4]).is_ok());
-        assert!(decode(CHUNKED, &[piece.as_bytes(); 5]).is_err());
+        assert!(decode(CHUNKED, &[extended(MAX_EXTENSION_BYTES - 1).as_bytes(); 5]).is_ok(), "of each chunk");
+        assert!(decode(CHUNKED, &[extended(MAX_EXTENSION_BYTES).as_bytes()]).is_err());
     }
 
     #[test]

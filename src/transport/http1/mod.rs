@@ -21,6 +21,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use tokio::runtime::{self, Handle};
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::Instant;
 
 pub(in crate::transport) use framing::Http1Error;
@@ -71,6 +72,16 @@ struct ResponseBody {
     keeps_open: bool,
     /// The rest of the request, if the response began before it was written.
     request: Option<OutgoingRequest>,
+}
+
+/// An exchange before the head of the response.
+struct ExchangeProgress {
+    /// The request, until it is written.
+    request: Option<OutgoingRequest>,
+    head: HeadReader,
+    /// The error of a peer that closed before the request was written: it may have said why, in a response or
+    /// an alert of TLS.
+    write_error: Option<io::Error>,
 }
 
 /// A request without a response.
@@ -146,10 +157,13 @@ impl Http1Connection {
             return Some(Err(UnansweredRequest { error: Http1Error::Incomplete, is_unsent: true }));
         }
         self.state = ConnectionState::Closed;
-        let mut request_out = Some(OutgoingRequest::new(request, host));
-        let mut head = HeadReader::default();
+        let mut progress = ExchangeProgress {
+            request: Some(OutgoingRequest::new(request, host)),
+            head: HeadReader::default(),
+            write_error: None,
+        };
         std::future::poll_fn(|cx| {
-            let polled = self.poll_exchange(cx, request.method(), &mut request_out, &mut head);
+            let polled = self.poll_exchange(cx, request.method(), &mut progress);
             self.alarm.limit(cx, deadline, polled)
         })
         .await
@@ -159,46 +173,58 @@ impl Http1Connection {
         &mut self,
         cx: &mut Context<'_>,
         method: &Method,
-        request: &mut Option<OutgoingRequest>,
-        head: &mut HeadReader,
+        progress: &mut ExchangeProgress,
     ) -> Poll<Result<Response<()>, UnansweredRequest>> {
-        let mut unwritten = None;
-        if let Some(outgoing) = request {
-            // Before anything was written, the peer can only close, or break the protocol.
-            if outgoing.written == 0 {
-                let error = match read(&mut self.stream, cx, 1, <[u8]>::is_empty) {
-                    Poll::Pending => None,
-                    Poll::Ready(Ok(true)) => Some(Http1Error::Incomplete),
-                    Poll::Ready(Ok(false)) => Some(Http1Error::Unrequested),
-                    Poll::Ready(Err(error)) => Some(error.into()),
-                };
-                if let Some(error) = error {
-                    return Poll::Ready(Err(UnansweredRequest { error, is_unsent: true }));
-                }
-            }
-            match outgoing.poll_write(&mut self.stream, cx) {
-                Poll::Ready(Ok(())) => *request = None,
-                Poll::Ready(Err(error)) => {
-                    let is_unsent = outgoing.written == 0 && self.stream.is_plain();
-                    unwritten = Some(UnansweredRequest { error: error.into(), is_unsent });
-                }
-                Poll::Pending => {}
-            }
+        if progress.write_error.is_none() {
+            ready!(self.poll_request(cx, progress))?;
         }
-        match (self.poll_head(cx, head), unwritten) {
-            (Poll::Ready(Ok(response)), unwritten) => {
-                let is_intact = unwritten.is_none();
-                let rest = request.take().filter(|_| is_intact);
-                let begun = self.begin_body(method, &response, rest, is_intact);
+        match (ready!(self.poll_head(cx, &mut progress.head)), progress.write_error.take()) {
+            (Ok(response), write_error) => {
+                // It is of no use to write the rest of a request after an error.
+                let rest = progress.request.take().filter(|_| write_error.is_none());
+                let begun = self.begin_body(method, &response, rest, write_error.is_none());
                 Poll::Ready(begun.map(|()| response).map_err(Into::into))
             }
-            // The peer may have said why before it closed, by an alert of TLS.
-            (Poll::Ready(Err(Http1Error::Incomplete)) | Poll::Pending, Some(unwritten)) => {
-                Poll::Ready(Err(unwritten))
-            }
-            (Poll::Ready(Err(error)), _) => Poll::Ready(Err(error.into())),
-            (Poll::Pending, None) => Poll::Pending,
+            (Err(Http1Error::Incomplete), Some(error)) => Poll::Ready(Err(Http1Error::from(error).into())),
+            (Err(error), _) => Poll::Ready(Err(error.into())),
         }
+    }
+
+    /// Writes of the request as much as the connection takes. Pending only if it has taken nothing.
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        progress: &mut ExchangeProgress,
+    ) -> Poll<Result<(), UnansweredRequest>> {
+        let Some(request) = &mut progress.request else { return Poll::Ready(Ok(())) };
+        if request.written == 0 {
+            // Without a budget of tokio nothing is read, and the peer could have closed.
+            if !has_budget_remaining() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            // Before anything was written, the peer can only close, or break the protocol.
+            let error = match read(&mut self.stream, cx, 1, <[u8]>::is_empty) {
+                Poll::Pending => None,
+                Poll::Ready(Ok(true)) => Some(Http1Error::Incomplete),
+                Poll::Ready(Ok(false)) => Some(Http1Error::Unrequested),
+                Poll::Ready(Err(error)) => Some(error.into()),
+            };
+            if let Some(error) = error {
+                return Poll::Ready(Err(UnansweredRequest { error, is_unsent: true }));
+            }
+        }
+        match request.poll_write(&mut self.stream, cx) {
+            Poll::Ready(Ok(())) => progress.request = None,
+            Poll::Ready(Err(error)) if request.written == 0 && self.stream.is_plain() => {
+                return Poll::Ready(Err(UnansweredRequest { error: error.into(), is_unsent: true }));
+            }
+            Poll::Ready(Err(error)) if has_closed(&error) => progress.write_error = Some(error),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(Http1Error::from(error).into())),
+            Poll::Pending if request.written == 0 => return Poll::Pending,
+            Poll::Pending => {}
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Reads the head of the final response.
@@ -262,7 +288,7 @@ impl Http1Connection {
                 return Poll::Ready(Ok(None));
             }
             self.unread = match body.decoder.announced() {
-                DIRECT_READ_BYTES.. => ready!(read_large(&mut self.stream, cx))?,
+                DIRECT_READ_BYTES.. => ready!(read_large(&mut self.stream, cx, most))?,
                 _ => ready!(read(&mut self.stream, cx, most, Bytes::copy_from_slice))?,
             };
             if self.unread.is_empty() {
@@ -307,35 +333,52 @@ impl ResponseBody {
 #[derive(Default)]
 struct HeadReader {
     bytes: Vec<u8>,
+    /// Bytes before the head: informational responses, and empty lines.
+    start: usize,
     /// Bytes in which no end was found.
     searched: usize,
-    /// Bytes of informational responses.
-    informational: usize,
 }
+
+/// The first bytes of each head.
+const VERSION_START: &[u8] = b"HTTP/1.";
 
 impl HeadReader {
     /// Takes the head of the final response, and returns it with the bytes after it; `None` if it is not whole
     /// yet.
     fn take(&mut self, most: usize) -> Result<Option<(Response<()>, Bytes)>, Http1Error> {
         loop {
-            let Some(length) = head_length(&self.bytes, self.searched) else {
+            let rest = self.bytes.get(self.start..).unwrap_or_default();
+            self.start += rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            if self.start > INFORMATIONAL_BYTES {
+                return Err(Http1Error::Informational);
+            }
+            let rest = self.bytes.get(self.start..).unwrap_or_default();
+            // A server of another protocol may say no more.
+            if rest.iter().zip(VERSION_START).any(|(byte, expected)| byte != expected) {
+                return Err(Http1Error::Head(httparse::Error::Version));
+            }
+            let Some(end) = head_length(&self.bytes, self.searched.max(self.start)) else {
                 // The end may be half here: a line feed and two bytes.
                 self.searched = self.bytes.len().saturating_sub(3);
-                return if self.bytes.len() > most { Err(Http1Error::TooLarge) } else { Ok(None) };
+                return if rest.len() > most { Err(Http1Error::TooLarge) } else { Ok(None) };
             };
+            let length = end - self.start;
             if length > most {
                 return Err(Http1Error::TooLarge);
             }
+            // `HTTP/1.1 1`
+            if rest.get(9) == Some(&b'1') {
+                let head = parse_head(&Bytes::copy_from_slice(rest.get(..length).unwrap_or_default()))?;
+                if head.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    return Ok(Some((head, Bytes::new())));
+                }
+                self.start = end;
+                continue;
+            }
             let mut rest = Bytes::from(std::mem::take(&mut self.bytes));
+            rest.advance(self.start);
             let head = parse_head(&rest.split_to(length))?;
-            if !head.status().is_informational() || head.status() == StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(Some((head, rest)));
-            }
-            self.informational = self.informational.saturating_add(length);
-            if self.informational > INFORMATIONAL_BYTES {
-                return Err(Http1Error::Informational);
-            }
-            (self.bytes, self.searched) = (rest.into(), 0);
+            return Ok(Some((head, rest)));
         }
     }
 }
@@ -418,14 +461,32 @@ fn read<T>(
     }
     BUFFER.with_borrow_mut(|buffer| {
         let mut buffer = ReadBuf::new(buffer.get_mut(..most.clamp(1, READ_BYTES)).unwrap_or_default());
-        ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+        let read = Pin::new(&mut *stream).poll_read(cx, &mut buffer);
+        ready!(or_flush(stream, cx, read))?;
         Poll::Ready(Ok(take(buffer.filled())))
     })
 }
 
-/// Reads bytes of a large body into a buffer of their own.
-fn read_large(stream: &mut MaybeTlsStream, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-    let mut buffer = BytesMut::with_capacity(READ_BYTES);
-    ready!(pin!(stream.read_buf(&mut buffer)).poll(cx))?;
-    Poll::Ready(Ok(buffer.freeze()))
+/// Reads at most so many bytes of a large body into a buffer of their own.
+fn read_large(stream: &mut MaybeTlsStream, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
+    let mut buffer = BytesMut::with_capacity(most.clamp(1, READ_BYTES));
+    let read = pin!(stream.read_buf(&mut buffer)).poll(cx);
+    ready!(or_flush(stream, cx, read))?;
+    // A small piece must not hold a large buffer.
+    let is_small = buffer.len() < buffer.capacity() / 4;
+    Poll::Ready(Ok(if is_small { Bytes::copy_from_slice(&buffer) } else { buffer.freeze() }))
+}
+
+/// Returns the result of a read. If it waits, TLS may have something to say that the peer waits for.
+fn or_flush<T>(stream: &mut MaybeTlsStream, cx: &mut Context<'_>, read: Poll<T>) -> Poll<T> {
+    if read.is_pending() && !stream.is_plain() {
+        // An error is found by the next read too.
+        _ = Pin::new(stream).poll_flush(cx);
+    }
+    read
+}
+
+/// Returns true for the error of a peer that has closed the connection.
+fn has_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
