@@ -8,7 +8,6 @@
 //! owner which began by then are over, live ones too.
 
 mod client_limits;
-mod opened;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
