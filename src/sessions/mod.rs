@@ -693,11 +693,11 @@ mod tests {
     /// Returns a session of this caller, and its id.
     fn session(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> (Session, String) {
         let id = begin_at(sessions, (name, number), now);
-        (find(&sessions, name, &id, now).unwrap().0, id)
+        (find(sessions, name, &id, now).unwrap().0, id)
     }
 
     fn lives(sessions: &Sessions, name: &str, id: &str) -> bool {
-        find(&sessions, name, id, 1100).is_some()
+        find(sessions, name, id, 1100).is_some()
     }
 
     #[test]

@@ -375,11 +375,18 @@ mod tests {
         BodyDecoder::new(&Method::POST, &head(lines)?, 1000)
     }
 
-    /// Decodes a body that comes in pieces. Returns its data, the bytes after it, and its trailers.
-    fn decode(
-        lines: &str,
-        pieces: &[&[u8]],
-    ) -> Result<(Vec<u8>, Vec<u8>, bool, Option<HeaderMap>), Http1Error> {
+    /// A body that was decoded.
+    #[derive(Debug, PartialEq, Eq)]
+    struct DecodedBody {
+        data: Vec<u8>,
+        /// The bytes after it.
+        rest: Vec<u8>,
+        is_over: bool,
+        trailers: Option<HeaderMap>,
+    }
+
+    /// Decodes a body that comes in pieces.
+    fn decode(lines: &str, pieces: &[&[u8]]) -> Result<DecodedBody, Http1Error> {
         let mut decoder = decoder(lines)?;
         let (mut data, mut rest) = (Vec::new(), Vec::new());
         for piece in pieces {
@@ -391,7 +398,7 @@ mod tests {
             assert!(decoder.is_over() || unread.is_empty());
             rest.extend_from_slice(&unread);
         }
-        Ok((data, rest, decoder.is_over(), decoder.take_trailers()))
+        Ok(DecodedBody { data, rest, is_over: decoder.is_over(), trailers: decoder.take_trailers() })
     }
 
     #[test]
@@ -500,9 +507,9 @@ mod tests {
             ("0\r\nno colon\r\n\r\n", None),
         ] {
             let decoded = decode(CHUNKED, &[body.as_bytes()]).ok();
-            let read = decoded.map(|(data, rest, is_over, _)| {
-                assert!(is_over && rest.is_empty(), "{body:?}");
-                String::from_utf8(data).unwrap()
+            let read = decoded.map(|decoded| {
+                assert!(decoded.is_over && decoded.rest.is_empty(), "{body:?}");
+                String::from_utf8(decoded.data).unwrap()
             });
             assert_eq!(read.as_deref(), data, "{body:?}");
         }
@@ -510,8 +517,8 @@ mod tests {
 
     #[test]
     fn trailers_and_extensions_are_bounded() {
-        let (_, _, _, trailers) = decode(CHUNKED, &[b"0\r\na: b\r\na: c\r\n\r\n"]).unwrap();
-        assert_eq!(trailers.unwrap().get_all("a").iter().collect::<Vec<_>>(), ["b", "c"]);
+        let decoded = decode(CHUNKED, &[b"0\r\na: b\r\na: c\r\n\r\n"]).unwrap();
+        assert_eq!(decoded.trailers.unwrap().get_all("a").iter().collect::<Vec<_>>(), ["b", "c"]);
         let long = |bytes: usize| format!("0\r\na: {}\r\n\r\n", "b".repeat(bytes));
         assert!(decode(CHUNKED, &[long(900).as_bytes()]).is_ok());
         assert!(matches!(decode(CHUNKED, &[long(1000).as_bytes()]), Err(Http1Error::TooLarge)));
@@ -556,17 +563,15 @@ mod tests {
                 from = *end;
                 piece
             }).collect();
-            let (data, rest, is_over, trailers) = decode(CHUNKED, &pieces).unwrap();
-            prop_assert_eq!((data, rest, is_over), (chunks.concat(), after, true));
-            prop_assert!(trailers.is_some());
+            let decoded = decode(CHUNKED, &pieces).unwrap();
+            prop_assert_eq!((decoded.data, decoded.rest, decoded.is_over), (chunks.concat(), after, true));
+            prop_assert!(decoded.trailers.is_some());
         }
 
         #[test]
         fn any_bytes_are_data_or_an_error(body in prop::collection::vec(any::<u8>(), 0..200)) {
-            let whole = decode(CHUNKED, &[&body]).map(|(data, rest, is_over, _)| (data, rest, is_over));
             let bytes: Vec<&[u8]> = body.chunks(1).collect();
-            let split = decode(CHUNKED, &bytes).map(|(data, rest, is_over, _)| (data, rest, is_over));
-            prop_assert_eq!(whole.ok(), split.ok());
+            prop_assert_eq!(decode(CHUNKED, &[&body]).ok(), decode(CHUNKED, &bytes).ok());
         }
     }
 }
