@@ -2,8 +2,8 @@
 //!
 //! The request that uses the connection polls it: another task for the connection, and channels between both,
 //! would be the highest cost of a call. No buffer stays allocated while nothing is read: bytes are read into one
-//! buffer of the thread, and copied in the size in which they came. hyper, which does all this well too, takes
-//! 28 KiB for a stream that waits for its next event, and half of the instructions of an exchange more; it
+//! buffer of the thread, and copied in the size in which they came. With hyper a
+//! stream that waits for its next event took 20 KiB more, and a call 12,000 instructions more, a twelfth; it
 //! serves HTTP/2. An idle connection in the pool is not polled.
 //!
 //! See `framing` for the grammar, `upstream` for the pool, `response` for the reader of the body.
@@ -441,8 +441,8 @@ fn encode_head(request: &Request<Bytes>, host: &HeaderValue) -> Vec<u8> {
         add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
     }
     if body > 0 {
-        let length = itoa::Buffer::new().format(body).to_owned();
-        add(&[CONTENT_LENGTH.as_str().as_bytes(), b": ", length.as_bytes(), b"\r\n"]);
+        let mut digits = itoa::Buffer::new();
+        add(&[CONTENT_LENGTH.as_str().as_bytes(), b": ", digits.format(body).as_bytes(), b"\r\n"]);
     }
     add(&[b"\r\n"]);
     head
