@@ -3,7 +3,7 @@
 //! The request that uses the connection polls it: another task for the connection, and channels between both,
 //! would be the highest cost of a call. No buffer stays allocated while nothing is read: bytes are read into one
 //! buffer of the thread, and copied in the size in which they came. With hyper a
-//! stream that waits for its next event took 20 KiB more, and a call 12,000 instructions more, a twelfth; it
+//! stream that waits for its next event took 20 KiB more, and a call 12,000 instructions more; it
 //! serves HTTP/2. An idle connection in the pool is not polled.
 //!
 //! See `framing` for the grammar, `upstream` for the pool, `response` for the reader of the body.
