@@ -4,8 +4,12 @@
 
 use std::time::Duration;
 
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use tempfile::NamedTempFile;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 use super::beside::{cost, spread};
 use super::options::Options;
@@ -18,27 +22,22 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The gateways that are compared; the first one has no telemetry but its metrics.
 const SIDES: [&str; 4] = ["none", "access log", "traces", "all"];
 
+/// Rounds with one set of processes. Where a process has its code and data in memory changes the cost of its calls by
+/// some percent, as long as it runs: more processes count for more than more rounds.
+const ROUNDS_PER_PROCESS: usize = 6;
+
 /// Measures the way of a plain call, and prints the CPU of a call with each part of telemetry.
 pub(crate) async fn run(options: &Options) {
     let agent = Process::agent(options);
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", collector.local_addr().unwrap());
     tokio::spawn(collect(collector));
-    let admin = free_port();
-    let logging = Options { log: "info".to_owned(), ..options.clone() };
-    let traces = format!("tracing: {{ endpoint: \"{endpoint}\", ratio: 0.01 }}\n");
-    let all = format!("admin: {{ address: \"127.0.0.1:{admin}\" }}\n{traces}");
-    let agents = ["plain", "flowing"];
-    let sides =
-        [(options, ""), (&logging, ""), (options, &*traces), (&logging, &*all)].map(|(options, more)| {
-            let port = free_port();
-            let config = write_config(&[(port, String::new())], agent.port, options, (more, &agents));
-            let process = Process::quiet_gateway(config.path(), port);
-            (config, process)
-        });
-    tokio::spawn(scrape(admin));
+    let mut sides = Sides::start(&agent, &endpoint, options);
     let mut ratios = [(); SIDES.len()].map(|()| Vec::new());
     for round in 0..options.rounds {
+        if round > 0 && round.is_multiple_of(ROUNDS_PER_PROCESS) {
+            sides = Sides::start(&agent, &endpoint, options);
+        }
         let mut cpu = [0.0; SIDES.len()];
         let mut places: Vec<usize> = (0..SIDES.len()).collect();
         // Every other round backwards.
@@ -46,7 +45,7 @@ pub(crate) async fn run(options: &Options) {
             places.reverse();
         }
         for place in places {
-            cpu[place] = cost(Way::Gateway, &sides[place].1, round, options).await;
+            cpu[place] = cost(Way::Gateway, &sides.gateways[place].1, round, options).await;
         }
         println!("round {round}: {cpu:.1?} us with {SIDES:?}");
         for (ratios, cpu_of_side) in ratios.iter_mut().zip(cpu) {
@@ -54,9 +53,57 @@ pub(crate) async fn run(options: &Options) {
         }
     }
     for (side, mut ratios) in SIDES.into_iter().zip(ratios).skip(1) {
+        let [low, high] = resampled(&ratios).map(|ratio| (ratio - 1.0) * 100.0);
         let [least, median, most] = spread(&mut ratios).map(|ratio| (ratio - 1.0) * 100.0);
-        println!("telemetry: {side}: {median:+.1} % CPU of a call ({least:+.1} to {most:+.1} %)");
+        println!(
+            "telemetry: {side}: {median:+.1} % CPU of a call ({low:+.1} to {high:+.1} % in 95 of 100 resamples; rounds \
+             {least:+.1} to {most:+.1} %)"
+        );
     }
+}
+
+/// The gateways that are compared, and the scrape of the one with all telemetry. They end when it is dropped.
+struct Sides {
+    gateways: Vec<(NamedTempFile, Process)>,
+    scrape: JoinHandle<()>,
+}
+
+impl Sides {
+    fn start(agent: &Process, collector: &str, options: &Options) -> Self {
+        let admin = free_port();
+        let logging = Options { log: "info".to_owned(), ..options.clone() };
+        let traces = format!("tracing: {{ endpoint: \"{collector}\", ratio: 0.01 }}\n");
+        let all = format!("admin: {{ address: \"127.0.0.1:{admin}\" }}\n{traces}");
+        let sides = [(options, ""), (&logging, ""), (options, &*traces), (&logging, &*all)];
+        let gateways = sides.map(|(options, more)| {
+            let port = free_port();
+            let ways = (more, &["plain", "flowing"][..]);
+            let config = write_config(&[(port, String::new())], agent.port, options, ways);
+            let process = Process::quiet_gateway(config.path(), port);
+            (config, process)
+        });
+        Self { gateways: gateways.into(), scrape: tokio::spawn(scrape(admin)) }
+    }
+}
+
+impl Drop for Sides {
+    fn drop(&mut self) {
+        self.scrape.abort();
+    }
+}
+
+/// The range of the median in 95 of 100 resamples. All rounds of one set of processes are drawn together.
+fn resampled(ratios: &[f64]) -> [f64; 2] {
+    const RESAMPLES: usize = 2000;
+    let groups: Vec<&[f64]> = ratios.chunks(ROUNDS_PER_PROCESS).collect();
+    let mut random = SmallRng::seed_from_u64(1);
+    let mut median = || {
+        let drawn = groups.iter().map(|_| groups[random.gen_range(0..groups.len())]);
+        spread(&mut drawn.collect::<Vec<_>>().concat())[1]
+    };
+    let mut medians: Vec<f64> = (0..RESAMPLES).map(|_| median()).collect();
+    medians.sort_by(f64::total_cmp);
+    [RESAMPLES / 40, RESAMPLES - 1 - RESAMPLES / 40].map(|at| medians[at])
 }
 
 /// Accepts each batch of spans.
