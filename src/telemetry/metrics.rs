@@ -18,7 +18,7 @@ use prometheus::{
 };
 
 use super::label::{Asked, Handshake, Method, Outcome, Push, Refresh, Refusal, Reload, Token};
-use super::log::dropped_lines;
+use super::log_buffer::dropped_lines;
 pub(crate) use super::process::ConfigMetrics;
 use super::process::EdgeMetrics;
 pub(crate) use super::process::EndpointMetrics;

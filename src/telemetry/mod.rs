@@ -6,6 +6,7 @@
 pub(crate) mod access_log;
 pub mod label;
 pub(crate) mod log;
+mod log_buffer;
 pub(crate) mod log_line;
 pub mod metrics;
 mod process;
