@@ -366,20 +366,26 @@ pub fn uuid(random: [u8; 16]) -> String {
     let bits = (u128::from_be_bytes(random) & !(0xF000_u128 << 64) & !(0xC000_u128 << 48))
         | (0x4000_u128 << 64)
         | (0x8000_u128 << 48);
-    let mut out = String::with_capacity(36);
-    for (place, byte) in bits.to_be_bytes().into_iter().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
-            out.push('-');
-        }
-        out.push(digit(byte >> 4));
-        out.push(digit(byte & 0xF));
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bits.to_be_bytes()) {
+        *pair = [digit(byte >> 4), digit(byte & 0xF)];
     }
+    let mut rest = str::from_utf8(&digits).unwrap_or_default();
+    let mut out = String::with_capacity(36);
+    for length in [8, 4, 4, 4] {
+        let (piece, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        out.push_str(piece);
+        out.push('-');
+        rest = after;
+    }
+    out.push_str(rest);
     out
 }
 
 /// Returns the hexadecimal digit of a number below 16.
-fn digit(number: u8) -> char {
-    char::from(if number < 10 { b'0' + number } else { b'a' + (number - 10) })
+fn digit(number: u8) -> u8 {
+    // Without a branch, so that all digits are made at once.
+    b'0' + number + u8::from(number > 9) * (b'a' - b'0' - 10)
 }
 
 #[cfg(test)]

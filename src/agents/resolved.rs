@@ -28,7 +28,7 @@ use crate::config::{AgentMethod, AgentSource, AllowList, Host, PerMethod, effect
 use crate::fault::AgentFailure;
 use crate::jsonrpc::Text;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::telemetry::trace::{ExchangeFacts, RequestTrace, SpanEvent};
+use crate::telemetry::trace::{ExchangeFacts, ExchangeTrace, RequestTrace, SpanEvent};
 use crate::transport::{
     AddressClass, AddressPolicy, ConnectFailure, DeliveryState, HttpClient, Response, TlsFailure,
     TransportError, Upstream,
@@ -326,11 +326,13 @@ impl ResolvedAgent {
             };
             let mut request = Request::new(body.clone());
             let target = self.prepare(&mut request, ask, turn.at(), pass)?;
-            let mut span = self.trace().and_then(|trace| {
-                trace.exchange(request.headers_mut(), || self.exchange_facts(ask, &target))
-            });
+            let mut trace = self.trace().map(|trace| trace.exchange(|| self.exchange_facts(ask, &target)));
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
-            match client.send(&target, request).await {
+            let fields = trace.as_ref().map(ExchangeTrace::fields);
+            let answered =
+                client.send_with(&target, request, fields.as_ref().map_or(&[], |fields| fields)).await;
+            let mut span = trace.as_mut().and_then(|trace| trace.span.take());
+            match answered {
                 Ok(reply) => {
                     ask.set_place(turn.at());
                     let head = reply.status();

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{ACCEPT, HeaderMap, HeaderName, USER_AGENT};
+use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
 
 use super::lifecycle::ClientCapabilities;
 use super::params::{ClientParams, RequestMeta};
@@ -194,13 +194,12 @@ pub enum McpHeaderValue<'a> {
 }
 
 impl<'a> McpHeaderValue<'a> {
-    fn read(headers: &'a HeaderMap, name: &HeaderName) -> Self {
-        let mut values = headers.get_all(name).iter();
-        match (values.next(), values.next()) {
-            (None, _) => Self::Absent,
-            (Some(value), None) => value.to_str().map_or(Self::Unusable, |text| Self::Is(text.trim())),
-            (Some(_), Some(_)) => Self::Unusable,
-        }
+    /// Adds a value of the header.
+    fn add(&mut self, value: &'a HeaderValue) {
+        *self = match self {
+            Self::Absent => value.to_str().map_or(Self::Unusable, |text| Self::Is(text.trim())),
+            Self::Is(_) | Self::Unusable => Self::Unusable,
+        };
     }
 
     /// Returns the value, if the header is present once.
@@ -234,16 +233,21 @@ pub struct McpHeaders<'a> {
 impl<'a> McpHeaders<'a> {
     /// Reads the MCP headers of a request.
     pub fn read(headers: &'a HeaderMap) -> Self {
-        let (takes_json, takes_stream) = accepted(headers);
-        Self {
-            version: McpHeaderValue::read(headers, &PROTOCOL_VERSION),
-            session: McpHeaderValue::read(headers, &SESSION_ID),
-            method: McpHeaderValue::read(headers, &METHOD),
-            name: McpHeaderValue::read(headers, &NAME),
-            user_agent: McpHeaderValue::read(headers, &USER_AGENT),
-            takes_stream,
-            takes_json,
+        let mut found = Self::default();
+        // In one pass: each look-up costs as much as half of it.
+        for (name, value) in headers {
+            let place = match name.as_str() {
+                "mcp-protocol-version" => &mut found.version,
+                "mcp-session-id" => &mut found.session,
+                "mcp-method" => &mut found.method,
+                "mcp-name" => &mut found.name,
+                "user-agent" => &mut found.user_agent,
+                _ => continue,
+            };
+            place.add(value);
         }
+        (found.takes_json, found.takes_stream) = accepted(headers);
+        found
     }
 }
 

@@ -28,7 +28,6 @@ use crate::mcp::classify::{
 use crate::mcp::params::claims_modern;
 use crate::mcp::version::CANCELLED;
 use crate::mcp::{ClientCapabilities, ClientParams, Era, Method, Version};
-use crate::seal::TokenPurpose;
 use crate::sessions::ClientLimits;
 use crate::telemetry::label;
 use crate::telemetry::trace::TraceContext;
@@ -277,9 +276,7 @@ impl McpServer {
             }
         };
         record.version = Some(client.version.as_str());
-        if let Some(session) = client.session.as_ref().filter(|_| record.needs_digests()) {
-            record.session = Some(self.engine.sealer.digest(TokenPurpose::Session, "", &session.key));
-        }
+        record.session = client.session.as_ref().map(|session| session.digest);
         self.route_message(client, message)
     }
 

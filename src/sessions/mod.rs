@@ -22,7 +22,7 @@ use crate::fault::Fault;
 use crate::mcp::notifications::LoggingLevel;
 use crate::mcp::{ClientCapabilities, ClientSoftware, Version};
 use crate::quota::QuotaOwner;
-use crate::seal::{Sealer, SessionTicket};
+use crate::seal::{Sealer, SessionTicket, TokenPurpose};
 use crate::sync::lock;
 
 pub(crate) use client_limits::{ClientLimitTable, ClientLimits, ClientMark};
@@ -87,6 +87,8 @@ impl SessionOwner {
 pub(crate) struct Session {
     /// Key under which changes are stored.
     pub(crate) key: SessionKey,
+    /// Keyed digest of it, for logs.
+    pub(crate) digest: u64,
     /// Negotiated revision.
     pub(crate) version: Version,
     /// Capabilities of the client.
@@ -106,6 +108,7 @@ impl Session {
         let software = Some(ticket.software).filter(|name| !name.is_empty());
         Some(Self {
             key: ticket.nonce,
+            digest: sealer.digest(TokenPurpose::Session, "", &ticket.nonce),
             version: Version::numbered(ticket.version)?,
             capabilities: ClientCapabilities::from_bits(ticket.capabilities),
             client: ClientMark::from_bytes(ticket.client),

@@ -280,7 +280,15 @@ mod tests {
 
     fn session(number: u8) -> Session {
         let (version, capabilities) = (Version::STATELESS, ClientCapabilities::from_bits(0));
-        Session { key: [number; 16], version, capabilities, client: None, software: None, expires: 0 }
+        Session {
+            key: [number; 16],
+            digest: 0,
+            version,
+            capabilities,
+            client: None,
+            software: None,
+            expires: 0,
+        }
     }
 
     #[test]

@@ -99,14 +99,14 @@ impl TraceContext {
     }
 
     /// Returns the id of the trace.
-    pub(crate) fn id(&self) -> HexText<32> {
-        HexText::new(self.trace)
+    pub(crate) fn id(&self) -> [u8; 16] {
+        self.trace
     }
 
     /// Returns the text of `traceparent`.
     pub(crate) fn parent(&self) -> ParentText {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        let (HexText(trace), HexText(span)) = (self.id(), HexText::<16>::new(self.span));
+        let (HexText(trace), HexText(span)) = (HexText::<32>::new(self.trace), HexText::<16>::new(self.span));
         // Whole arrays, which are a few moves where a copy digit by digit takes a thousand instructions.
         let (_, rest) = text.split_at_mut(3);
         if let Some((place, rest)) = rest.split_first_chunk_mut()
@@ -121,18 +121,6 @@ impl TraceContext {
     /// Returns the text of `tracestate`, if there is one.
     pub(crate) fn state(&self) -> Option<&str> {
         self.state.as_deref()
-    }
-
-    /// Sets both headers, in place of others with these names; `parent` is the text of the first.
-    fn insert(&self, ParentText(parent): &ParentText, headers: &mut HeaderMap) {
-        // Both consist of visible ASCII, so that neither fails.
-        if let Ok(parent) = HeaderValue::from_bytes(parent) {
-            headers.insert(PARENT_NAME, parent);
-        }
-        match self.state().map(HeaderValue::from_str) {
-            Some(Ok(state)) => drop(headers.insert(STATE_NAME, state)),
-            Some(Err(_)) | None => drop(headers.remove(STATE_NAME)),
-        }
     }
 
     fn remote(&self) -> SpanContext {
@@ -450,15 +438,10 @@ impl RequestTrace {
     }
 
     /// Begins an exchange with an agent.
-    /// `headers` are those of its request.
-    pub(crate) fn exchange(
-        &self,
-        headers: &mut HeaderMap,
-        describe: impl FnOnce() -> ExchangeFacts,
-    ) -> Option<ExchangeSpan> {
+    pub(crate) fn exchange(&self, describe: impl FnOnce() -> ExchangeFacts) -> ExchangeTrace {
         let Some(recorded) = &self.recorded else {
-            self.context.insert(&self.parent, headers);
-            return None;
+            let state = self.context.state.clone();
+            return ExchangeTrace { span: None, parent: self.parent, state };
         };
         let ExchangeFacts { name, attributes } = describe();
         let mut local = self.context.remote();
@@ -473,8 +456,22 @@ impl RequestTrace {
         let builder = sdk.span_builder(name).with_kind(SpanKind::Client).with_attributes(attributes);
         let span = sdk.build_with_context(builder, &Context::new().with_remote_span_context(local));
         let context = self.context.with_span(&span);
-        context.insert(&context.parent(), headers);
-        Some(ExchangeSpan(span))
+        ExchangeTrace { span: Some(ExchangeSpan(span)), parent: context.parent(), state: context.state }
+    }
+}
+
+/// The trace of an exchange with an agent.
+pub(crate) struct ExchangeTrace {
+    /// Its span, if it is recorded.
+    pub(crate) span: Option<ExchangeSpan>,
+    parent: ParentText,
+    state: Option<Arc<str>>,
+}
+
+impl ExchangeTrace {
+    /// Returns the header fields of the request, in place of others with these names: one without a value is not sent.
+    pub(crate) fn fields(&self) -> [(HeaderName, &str); 2] {
+        [(PARENT_NAME, self.parent.as_str()), (STATE_NAME, self.state.as_deref().unwrap_or_default())]
     }
 }
 
@@ -899,11 +896,9 @@ mod tests {
     fn trace_without_exporter_passes_through() {
         let scope = scope(&[(TRACEPARENT, PARENT)], None);
         scope.begin_trace(None);
-        let mut headers = HeaderMap::new();
-        headers.insert(TRACESTATE, HeaderValue::from_static("of=another"));
-        assert!(scope.trace().unwrap().exchange(&mut headers, || unreachable!()).is_none());
-        assert_eq!(headers[TRACEPARENT], PARENT);
-        assert_eq!(headers.len(), 1, "{headers:?}");
+        let exchange = scope.trace().unwrap().exchange(|| unreachable!());
+        assert!(exchange.span.is_none());
+        assert_eq!(exchange.fields(), [(PARENT_NAME, PARENT), (STATE_NAME, "")]);
         end(&scope);
     }
 
@@ -912,11 +907,11 @@ mod tests {
         let (tracer, mut spans, _) = tracer(1.0, false, 16);
         let scope = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1")], Some(&tracer));
         scope.begin_trace(None);
-        let mut headers = HeaderMap::new();
         let facts = || ExchangeFacts { name: "POST".into(), attributes: Vec::new() };
-        let mut exchange = scope.trace().unwrap().exchange(&mut headers, facts).unwrap();
-        exchange.record_status(503);
-        let sent = TraceContext::of_headers(&headers).unwrap();
+        let mut exchange = scope.trace().unwrap().exchange(facts);
+        exchange.span.as_mut().unwrap().record_status(503);
+        let [(_, parent), (_, state)] = exchange.fields();
+        let sent = TraceContext::parse(parent, Some(state)).unwrap();
         drop(exchange);
         scope.event(SpanEvent::Handover);
         end(&scope);
@@ -954,7 +949,7 @@ mod tests {
             end(&scope);
             assert_eq!(ended(&mut spans).len(), recorded, "{ratio} {trusts}");
             let context = scope.trace_context().unwrap();
-            assert_eq!(context.id().as_str(), "4bf92f3577b34da6a3ce929d0e0e4736");
+            assert_eq!(HexText::<32>::new(context.id()).as_str(), "4bf92f3577b34da6a3ce929d0e0e4736");
             assert_eq!(context.is_sampled, recorded == 1);
             assert_ne!(context.parent().as_str(), PARENT, "the gateway is a hop of its own");
         }

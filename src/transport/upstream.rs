@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body_util::Full;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -241,12 +241,19 @@ impl UpstreamInner {
         Ok(Request::from_parts(parts, body))
     }
 
-    /// Returns the request in its form on an HTTP/2 connection.
+    /// Returns the request in its form on an HTTP/2 connection, with these fields in place of its own.
     pub(super) fn for_http2(
         &self,
         request: &Request<Bytes>,
+        fields: &[(HeaderName, &str)],
     ) -> Result<Request<OutboundBody>, TransportError> {
         let mut request = request.clone().map(Full::new);
+        for (name, value) in fields {
+            match HeaderValue::from_str(value) {
+                Ok(value) if !value.is_empty() => drop(request.headers_mut().insert(name, value)),
+                Ok(_) | Err(_) => drop(request.headers_mut().remove(name)),
+            }
+        }
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());

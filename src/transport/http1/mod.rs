@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use tokio::runtime::{self, Handle};
 use tokio::task::coop::has_budget_remaining;
@@ -141,7 +141,7 @@ impl Http1Connection {
         }
     }
 
-    /// Sends the request to this host and waits for the response header; `None` if that has not come at the
+    /// Sends the request to this host, with these fields in place of its own, and waits for the response header; `None` if that has not come at the
     /// deadline. If this is dropped midway, too late, or fails, the connection can only be dropped.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Http1Connection {
     /// [`UnansweredRequest`], which tells if anything was written.
     pub(in crate::transport) async fn exchange(
         &mut self,
-        request: &Request<Bytes>,
+        (request, fields): (&Request<Bytes>, &[(HeaderName, &str)]),
         host: &HeaderValue,
         deadline: Instant,
     ) -> Option<Result<Response<()>, UnansweredRequest>> {
@@ -158,7 +158,7 @@ impl Http1Connection {
         }
         self.state = ConnectionState::Closed;
         let mut progress = ExchangeProgress {
-            request: Some(OutgoingRequest::new(request, host)),
+            request: Some(OutgoingRequest::new(request, host, fields)),
             head: HeadReader::default(),
             write_error: None,
         };
@@ -394,9 +394,9 @@ struct OutgoingRequest {
 }
 
 impl OutgoingRequest {
-    fn new(request: &Request<Bytes>, host: &HeaderValue) -> Self {
+    fn new(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &str)]) -> Self {
         let mut body = request.body().clone();
-        let mut head = encode_head(request, host);
+        let mut head = encode_head(request, host, fields);
         if head.len() + body.len() <= ONE_PIECE_BYTES {
             head.extend_from_slice(&std::mem::take(&mut body));
         }
@@ -425,20 +425,30 @@ impl OutgoingRequest {
     }
 }
 
-/// Returns the head of a request to this host (RFC 9112 §3, §5).
-fn encode_head(request: &Request<Bytes>, host: &HeaderValue) -> Vec<u8> {
+/// Returns the head of a request to this host, with these fields in place of its own (RFC 9112 §3, §5).
+fn encode_head(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &str)]) -> Vec<u8> {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let fields = request.headers().iter();
-    let fields: usize = fields.map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let is_replaced = |name: &HeaderName| fields.iter().any(|(other, _)| other == name);
+    let own: usize =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let added: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let body = request.body().len();
     // The rest of the first line, the fields added here, and a small body.
-    let capacity = path.len() + fields + host.len() + 96 + if body <= ONE_PIECE_BYTES { body } else { 0 };
+    let capacity =
+        path.len() + own + added + host.len() + 96 + if body <= ONE_PIECE_BYTES { body } else { 0 };
     let mut head = Vec::with_capacity(capacity);
     let mut add = |pieces: &[&[u8]]| pieces.iter().for_each(|piece| head.extend_from_slice(piece));
     add(&[request.method().as_str().as_bytes(), b" ", path.as_bytes(), b" HTTP/1.1\r\n"]);
     add(&[b"host: ", host.as_bytes(), b"\r\n"]);
     for (name, value) in request.headers() {
-        add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+        if !is_replaced(name) {
+            add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+        }
+    }
+    for (name, value) in fields {
+        if !value.is_empty() && is_field_value(value) {
+            add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+        }
     }
     if body > 0 {
         let mut digits = itoa::Buffer::new();
@@ -446,6 +456,12 @@ fn encode_head(request: &Request<Bytes>, host: &HeaderValue) -> Vec<u8> {
     }
     add(&[b"\r\n"]);
     head
+}
+
+/// Returns true for visible ASCII and spaces.
+fn is_field_value(value: &str) -> bool {
+    // Without an early end, which would compare byte by byte.
+    value.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'))
 }
 
 /// Reads at most so many bytes into the buffer of the thread, and passes them to `take`: none at the end of the
