@@ -3,6 +3,9 @@
 //! Opens the handles that the model passed and makes the A2A message. A task that a call continues
 //! must be fetched first; the driver of the call does that.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::arguments::{FileArgument, ToolArguments};
@@ -47,6 +50,19 @@ pub struct CallOrigin<'a> {
     pub message_id: [u8; 16],
     /// The client's data for A2A extensions.
     pub extensions: ClientExtensions<'a>,
+}
+
+/// The metadata of a message.
+#[derive(Serialize)]
+struct MessageMetadata<'a> {
+    #[serde(rename = "skillId", skip_serializing_if = "Option::is_none")]
+    skill: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracestate: Option<&'a str>,
+    #[serde(flatten)]
+    extensions: &'a BTreeMap<String, &'a RawValue>,
 }
 
 /// Builds the action.
@@ -110,54 +126,18 @@ fn message(
     })
 }
 
-/// Returns the metadata of a message: skill, trace, and data of extensions. Written by hand: a serializer for maps takes
-/// twice as long, and each message has them.
 fn metadata(sender: &CallOrigin<'_>, passing: &MessageExtensions<'_>) -> Option<Box<RawValue>> {
-    let texts = [
-        ("skillId", sender.skill),
-        ("traceparent", sender.trace.parent.filter(|text| text.len() <= 256)),
-        ("tracestate", sender.trace.state.filter(|text| text.len() <= 512)),
-    ];
-    let mut json = String::with_capacity(METADATA_BYTES);
-    for (name, text) in texts {
-        if let Some(text) = text {
-            push_member(&mut json, name);
-            push_string(&mut json, text);
-        }
-    }
-    for (name, data) in &passing.data {
-        push_member(&mut json, name);
-        json.push_str(data.get());
-    }
-    if json.is_empty() {
-        return None;
-    }
-    json.push('}');
-    RawValue::from_string(json).ok()
-}
-
-/// The size of the metadata of most messages, in bytes.
-const METADATA_BYTES: usize = 192;
-
-/// Begins the next member of an object.
-fn push_member(json: &mut String, name: &str) {
-    json.push(if json.is_empty() { '{' } else { ',' });
-    push_string(json, name);
-    json.push(':');
-}
-
-/// Adds a text as a JSON string.
-fn push_string(json: &mut String, text: &str) {
-    // Without an early end, which would compare byte by byte.
-    let is_simple = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
-    if text.bytes().fold(true, |all, byte| all & is_simple(byte)) {
-        json.push('"');
-        json.push_str(text);
-        json.push('"');
-    } else {
-        // A text can always be written.
-        json.push_str(&serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned()));
-    }
+    let metadata = MessageMetadata {
+        skill: sender.skill,
+        traceparent: sender.trace.parent.filter(|text| text.len() <= 256),
+        tracestate: sender.trace.state.filter(|text| text.len() <= 512),
+        extensions: &passing.data,
+    };
+    let empty = passing.data.is_empty()
+        && metadata.skill.is_none()
+        && metadata.traceparent.is_none()
+        && metadata.tracestate.is_none();
+    if empty { None } else { serde_json::value::to_raw_value(&metadata).ok() }
 }
 
 fn file(file: FileArgument) -> Part {
