@@ -22,8 +22,8 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The gateways that are compared; the first one has no telemetry but its metrics.
 const SIDES: [&str; 4] = ["none", "access log", "traces", "all"];
 
-/// Rounds with one set of processes. Where a process has its code and data in memory changes the cost of its calls by
-/// some percent, as long as it runs: more processes count for more than more rounds.
+/// Rounds with one set of processes. The cost of a call differs by some percent from process to process, because code and
+/// data lie elsewhere in memory. So more processes improve the result more than more rounds do.
 const ROUNDS_PER_PROCESS: usize = 6;
 
 /// Measures the way of a plain call, and prints the CPU of a call with each part of telemetry.
@@ -52,12 +52,13 @@ pub(crate) async fn run(options: &Options) {
             ratios.push(cpu_of_side / cpu[0]);
         }
     }
+    let sets = options.rounds.div_ceil(ROUNDS_PER_PROCESS);
     for (side, mut ratios) in SIDES.into_iter().zip(ratios).skip(1) {
         let [low, high] = resampled(&ratios).map(|ratio| (ratio - 1.0) * 100.0);
         let [least, median, most] = spread(&mut ratios).map(|ratio| (ratio - 1.0) * 100.0);
         println!(
-            "telemetry: {side}: {median:+.1} % CPU of a call ({low:+.1} to {high:+.1} % in 95 of 100 resamples; rounds \
-             {least:+.1} to {most:+.1} %)"
+            "telemetry: {side}: {median:+.1} % CPU of a call ({low:+.1} to {high:+.1} % in 95 of 100 resamples of {sets} sets \
+             of processes; single rounds {least:+.1} to {most:+.1} %)"
         );
     }
 }

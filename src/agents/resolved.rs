@@ -330,7 +330,7 @@ impl ResolvedAgent {
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             let fields = trace.as_ref().map(ExchangeTrace::fields);
             let answered =
-                client.send_with(&target, request, fields.as_ref().map_or(&[], |fields| fields)).await;
+                client.send_with_fields(&target, request, fields.as_ref().map_or(&[], |fields| fields)).await;
             let mut span = trace.as_mut().and_then(|trace| trace.span.take());
             match answered {
                 Ok(reply) => {

@@ -234,7 +234,7 @@ impl<'a> McpHeaders<'a> {
     /// Reads the MCP headers of a request.
     pub fn read(headers: &'a HeaderMap) -> Self {
         let mut found = Self::default();
-        // In one pass: each look-up costs as much as half of it.
+        // One pass over all headers costs as much as two look-ups.
         for (name, value) in headers {
             let place = match name.as_str() {
                 "mcp-protocol-version" => &mut found.version,
@@ -289,8 +289,6 @@ pub(crate) fn decode_base64_name(value: &str) -> Option<Cow<'_, str>> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
     use crate::jsonrpc::parse;
 
@@ -315,6 +313,35 @@ mod tests {
 
     fn request(method: &str, params: &str) -> String {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#)
+    }
+
+    #[test]
+    fn each_header_has_one_value_at_most() {
+        let names = [PROTOCOL_VERSION, SESSION_ID, METHOD, NAME, http::header::USER_AGENT];
+        let read = |headers: &HeaderMap| {
+            let McpHeaders { version, session, method, name, user_agent, .. } = McpHeaders::read(headers);
+            [version, session, method, name, user_agent].map(|value| match value {
+                McpHeaderValue::Absent => None,
+                McpHeaderValue::Is(text) => Some(Ok(text.to_owned())),
+                McpHeaderValue::Unusable => Some(Err(())),
+            })
+        };
+        for at in 0..names.len() {
+            let mut headers = HeaderMap::new();
+            let found = |headers: &HeaderMap| {
+                let mut all = read(headers);
+                let value = all[at].take();
+                assert_eq!(all, [const { None }; 5], "only one header is there");
+                value
+            };
+            assert_eq!(found(&headers), None);
+            headers.insert(&names[at], HeaderValue::from_static(" a "));
+            assert_eq!(found(&headers), Some(Ok("a".to_owned())));
+            headers.append(&names[at], HeaderValue::from_static("a"));
+            assert_eq!(found(&headers), Some(Err(())));
+            headers.insert(&names[at], HeaderValue::from_bytes(&[0xff]).unwrap());
+            assert_eq!(found(&headers), Some(Err(())));
+        }
     }
 
     #[test]

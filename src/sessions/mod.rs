@@ -87,7 +87,7 @@ impl SessionOwner {
 pub(crate) struct Session {
     /// Key under which changes are stored.
     pub(crate) key: SessionKey,
-    /// Keyed digest of it, for logs.
+    /// Keyed digest of it, for logs and spans.
     pub(crate) digest: u64,
     /// Negotiated revision.
     pub(crate) version: Version,

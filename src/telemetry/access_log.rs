@@ -2,9 +2,9 @@
 //!
 //! They contain no secrets: no header values, no credentials, no handles, no bodies, no query. Text
 //! of a peer is cut and escaped. They have the targets `access` and `audit`, so the log's filter and
-//! format apply to them. Where the process has its own log and no terminal reads it, they are written
-//! straight into the buffer of the log: an event of `tracing` and its formatter cost a tenth of a
-//! call. Elsewhere, as in a process that embeds the gateway, they are events of `tracing` with the
+//! format apply to them. Where the process has its own log and no terminal reads it, they go to the
+//! buffer of the log without an event of `tracing`, which costs a tenth of a call with its formatter: those of the
+//! audit log as text, those of the access log as facts that the writing thread formats. Elsewhere, as in a process that embeds the gateway, they are events of `tracing` with the
 //! same fields, and have the same form.
 
 use std::net::IpAddr;

@@ -336,7 +336,7 @@ impl LineOutput for &LogOutput {
     }
 }
 
-/// Lines that are formatted when they are written.
+/// Collects formatted lines.
 pub(super) struct FormattedLines<'b> {
     /// The lines so far.
     pub(super) lines: &'b mut Vec<u8>,

@@ -12,9 +12,11 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::access_log::AccessLine;
 use super::log::{FormattedLines, LogFormat};
+use super::log_line::MAX_LOGGED_CHARS;
 use crate::sync::{lock, recover};
 
-/// The maximum size of the waiting lines, in bytes. The writing thread may hold three times as much.
+/// The maximum size of the waiting lines, in bytes. The writing thread may hold about three
+/// times as much.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// The shortest time between two writes: waking the thread for each line costs more than the line.
@@ -86,6 +88,18 @@ struct WaitingAccess {
     line: AccessLine<TextRange>,
 }
 
+/// The maximum size of a waiting line of the access log, in bytes: it has fewer than eight texts.
+const MAX_ACCESS_BYTES: usize = size_of::<WaitingAccess>() + 8 * 4 * (MAX_LOGGED_CHARS + 1);
+
+/// Returns the part of a peer's text that can be logged, and one character more: if there is more, the line says so.
+fn loggable(text: &str) -> &str {
+    if text.len() <= MAX_LOGGED_CHARS {
+        return text;
+    }
+    let end = text.char_indices().nth(MAX_LOGGED_CHARS + 1);
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
 /// The place of a text among the bytes of waiting lines.
 #[derive(Clone, Copy, Default)]
 struct TextRange {
@@ -108,7 +122,7 @@ impl WaitingLines {
         let start = bytes.len();
         let line = line.map(|text| {
             let start = bytes.len();
-            bytes.extend_from_slice(text.as_bytes());
+            bytes.extend_from_slice(loggable(text).as_bytes());
             TextRange { start, end: bytes.len() }
         });
         self.access.push(WaitingAccess { at, start, line });
@@ -161,10 +175,10 @@ impl LogBuffer {
         self.shared.add(line.len(), |waiting| waiting.bytes.extend_from_slice(line));
     }
 
-    /// Adds the line of a request that ends now, or drops it if there is no room.
+    /// Adds the line of a request that ends now, or drops it if there is no room for the longest.
     pub(super) fn add_access(&self, line: AccessLine<&str>) {
         let at = SystemTime::now();
-        self.shared.add(size_of::<WaitingAccess>(), |waiting| waiting.add_access(at, line));
+        self.shared.add(MAX_ACCESS_BYTES, |waiting| waiting.add_access(at, line));
     }
 }
 
@@ -296,20 +310,38 @@ mod tests {
 
     #[test]
     fn lines_without_room_are_dropped_and_counted() {
-        let mut state = LogBufferState::default();
-        let line = AccessLine { request: "0123456789", listener: "0.0.0.0:8080", ..AccessLine::default() };
-        let shared = LogBufferShared::default();
+        let path = "/a".repeat(16 * 1024);
+        let line = AccessLine {
+            request: "0123456789",
+            listener: "0.0.0.0:8080",
+            path: &*path,
+            ..AccessLine::default()
+        };
+        let buffer = LogBuffer::default();
         for _ in 0..2 * MAX_WAITING_BYTES / size_of::<WaitingAccess>() {
-            shared.add(size_of::<WaitingAccess>(), |waiting| waiting.add_access(SystemTime::now(), line));
+            buffer.add_access(line);
         }
-        std::mem::swap(&mut state, &mut lock(&shared.state));
-        assert!(state.waiting.size() <= MAX_WAITING_BYTES + size_of::<WaitingAccess>());
-        assert!(state.waiting.access.len() > MAX_WAITING_BYTES / size_of::<WaitingAccess>() / 2);
-        assert!(state.dropped > 0);
-        let mut lines = Vec::new();
+        let mut state = std::mem::take(&mut *lock(&buffer.shared.state));
         let count = state.waiting.access.len();
+        assert!(state.waiting.size() <= MAX_WAITING_BYTES, "{}", state.waiting.size());
+        assert!(count > 1000 && state.dropped > 0, "{count} lines, {} dropped", state.dropped);
+        let mut lines = Vec::new();
         state.waiting.format(LogFormat::Json, &mut lines);
         assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), count);
         assert!(state.waiting.is_empty());
+    }
+
+    #[test]
+    fn line_that_waited_has_the_time_of_its_request_and_texts_that_are_cut() {
+        let mut waiting = WaitingLines::default();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_micros(951_782_405_070_009);
+        let path = "é".repeat(5000);
+        waiting.add_access(at, AccessLine { path: &*path, ..AccessLine::default() });
+        assert!(waiting.bytes.len() < 2 * (MAX_LOGGED_CHARS + 2));
+        let mut lines = Vec::new();
+        waiting.format(LogFormat::Text, &mut lines);
+        let line = String::from_utf8(lines).unwrap();
+        assert!(line.starts_with("2000-02-29T00:00:05.070009Z  INFO access: "), "{line}");
+        assert!(line.contains(&format!("path={}… ", "é".repeat(MAX_LOGGED_CHARS))), "{line}");
     }
 }

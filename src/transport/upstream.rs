@@ -25,6 +25,7 @@ use super::address_policy::AddressPolicy;
 use super::error::TransportError;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamPermit};
+use super::is_field_value;
 use crate::config::{Host, ProxyChoice, is_framing};
 use crate::sync::lock;
 
@@ -249,9 +250,11 @@ impl UpstreamInner {
     ) -> Result<Request<OutboundBody>, TransportError> {
         let mut request = request.clone().map(Full::new);
         for (name, value) in fields {
-            match HeaderValue::from_str(value) {
-                Ok(value) if !value.is_empty() => drop(request.headers_mut().insert(name, value)),
-                Ok(_) | Err(_) => drop(request.headers_mut().remove(name)),
+            request.headers_mut().remove(name);
+            if let Some(value) = Some(value).filter(|value| is_field_value(value))
+                && let Ok(value) = HeaderValue::from_str(value)
+            {
+                request.headers_mut().insert(name, value);
             }
         }
         let mut parts = http::uri::Parts::default();
@@ -465,5 +468,30 @@ impl SharedConnection {
         }
         let since = *self.unused_since.get_or_insert(now);
         !self.connection.is_alive() || now.saturating_duration_since(since) >= idle_for
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_fields_replace_those_of_an_http2_request() {
+        let uri = "http://agent/a";
+        let upstream =
+            Upstream::new(TargetSettings::new(uri.parse().unwrap(), AddressPolicy::Trusted)).unwrap();
+        let (first, second) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-c"));
+        for (fields, expected) in [
+            (vec![], [vec!["1", "3"], vec![]]),
+            (vec![(first.clone(), "4"), (second.clone(), "5,\t6")], [vec!["4"], vec!["5,\t6"]]),
+            (vec![(first, ""), (second, "a\r\nx-d: 1")], [vec![], vec![]]),
+        ] {
+            let request = Request::post(uri).header("x-a", "1").header("x-b", "2").header("x-a", "3");
+            let request = request.body(Bytes::new()).unwrap();
+            let sent = upstream.origin.for_http2(&request, &fields).unwrap();
+            let values = ["x-a", "x-c"].map(|name| sent.headers().get_all(name).iter().collect::<Vec<_>>());
+            assert_eq!(values, expected, "{fields:?}");
+            assert_eq!(sent.headers()["x-b"], "2");
+        }
     }
 }

@@ -27,8 +27,8 @@ use tokio::time::Instant;
 pub(in crate::transport) use framing::Http1Error;
 use framing::{BodyDecoder, head_length, keeps_open, parse_head};
 
-use super::ClientLimits;
 use super::connect::MaybeTlsStream;
+use super::{ClientLimits, is_field_value};
 use crate::timing::ReusableTimer;
 
 /// Bytes of informational responses (1xx) that may come before a response.
@@ -141,8 +141,8 @@ impl Http1Connection {
         }
     }
 
-    /// Sends the request to this host, with these fields in place of its own, and waits for the response header; `None` if that has not come at the
-    /// deadline. If this is dropped midway, too late, or fails, the connection can only be dropped.
+    /// Sends the request to this host, with these fields in place of its own, and waits for the response header; `None`
+    /// if that has not come at the deadline. If this is dropped midway, too late, or fails, the connection can only be dropped.
     ///
     /// # Errors
     ///
@@ -446,7 +446,7 @@ fn encode_head(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderNa
         }
     }
     for (name, value) in fields {
-        if !value.is_empty() && is_field_value(value) {
+        if is_field_value(value) {
             add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
         }
     }
@@ -456,12 +456,6 @@ fn encode_head(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderNa
     }
     add(&[b"\r\n"]);
     head
-}
-
-/// Returns true for visible ASCII and spaces.
-fn is_field_value(value: &str) -> bool {
-    // Without an early end, which would compare byte by byte.
-    value.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'))
 }
 
 /// Reads at most so many bytes into the buffer of the thread, and passes them to `take`: none at the end of the
@@ -505,4 +499,29 @@ fn or_flush<T>(stream: &mut MaybeTlsStream, cx: &mut Context<'_>, read: Poll<T>)
 /// Returns true for the error of a peer that has closed the connection.
 fn has_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn given_fields_replace_those_of_the_request() {
+        let request = |head: http::request::Builder| head.body(Bytes::from_static(b"{}")).unwrap();
+        let own = Request::post("/a").header("x-a", "1").header("x-b", "2").header("x-a", "3");
+        let (first, second) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-c"));
+        let host = HeaderValue::from_static("agent");
+        for (fields, lines) in [
+            (vec![], "x-a: 1\r\nx-a: 3\r\nx-b: 2\r\n"),
+            (vec![(first.clone(), "4"), (second.clone(), "5,\t6")], "x-b: 2\r\nx-a: 4\r\nx-c: 5,\t6\r\n"),
+            (vec![(first.clone(), ""), (second.clone(), "a\r\nx-d: 1")], "x-b: 2\r\n"),
+            (vec![(second, "é")], "x-a: 1\r\nx-a: 3\r\nx-b: 2\r\n"),
+        ] {
+            let builder = own.headers_ref().unwrap().iter();
+            let builder = builder.fold(Request::post("/a"), |head, (name, value)| head.header(name, value));
+            let head = encode_head(&request(builder), &host, &fields);
+            let expected = format!("POST /a HTTP/1.1\r\nhost: agent\r\n{lines}content-length: 2\r\n\r\n");
+            assert_eq!(String::from_utf8(head).unwrap(), expected, "{fields:?}");
+        }
+    }
 }

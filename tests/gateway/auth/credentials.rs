@@ -138,6 +138,8 @@ async fn only_named_headers_go_along() {
         .header("cookie", "a=b");
     let client =
         client.header("X-Api-Key", "theirs").header("X-Other", "stays").header("Content-Language", "de");
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let client = client.header("traceparent", parent);
     let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "_meta": { "progressToken": 1 } });
     assert_eq!(words(&client.modern("tools/call", params).await.result().await), "la");
     for method in ["SendStreamingMessage", "GetTask"] {
@@ -149,6 +151,7 @@ async fn only_named_headers_go_along() {
             "{method}"
         );
         assert_eq!((sent.header("x-other"), sent.header("content-language")), (None, None), "{method}");
+        assert_eq!(sent.header_values("traceparent").collect::<Vec<_>>(), [parent], "{method}");
     }
     let another = scene.gateway.client().header("X-Tenant", "other");
     let params = json!({ "name": TOOL, "arguments": { "text": "y" } });
