@@ -182,7 +182,7 @@ impl HttpClient {
         loop {
             let connection = self.connection(target, fresh, now, give_up).await;
             let connection = connection.inspect_err(|error| self.count(error))?;
-            match self.exchange(target, connection, (&request, fields), give_up).await {
+            match self.exchange(target, connection, &request, fields, give_up).await {
                 Ok(reply) => return Ok(reply),
                 Err(ExchangeFailure::Final(error)) => return Err(error),
                 Err(ExchangeFailure::Unsent(error)) if fresh => {
@@ -222,7 +222,8 @@ impl HttpClient {
         &self,
         target: &Upstream,
         connection: ReadyConnection,
-        (request, fields): (&Request<Bytes>, &[(HeaderName, &str)]),
+        request: &Request<Bytes>,
+        fields: &[(HeaderName, &str)],
         give_up: Instant,
     ) -> Result<Response, ExchangeFailure> {
         let ReadyConnection { handle, since, is_new } = connection;
@@ -234,7 +235,7 @@ impl HttpClient {
         };
         let answered = match handle {
             ConnectionHandle::Http1(mut connection) => {
-                match connection.exchange((request, fields), &target.origin.host_header, deadline).await {
+                match connection.exchange(request, fields, &target.origin.host_header, deadline).await {
                     Some(Ok(head)) => Ok((head, None, ConnectionHandle::Http1(connection))),
                     Some(Err(UnansweredRequest { error, is_unsent: true })) => {
                         Err(ExchangeFailure::Unsent(error.into()))

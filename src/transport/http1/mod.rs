@@ -149,7 +149,8 @@ impl Http1Connection {
     /// [`UnansweredRequest`], which tells if anything was written.
     pub(in crate::transport) async fn exchange(
         &mut self,
-        (request, fields): (&Request<Bytes>, &[(HeaderName, &str)]),
+        request: &Request<Bytes>,
+        fields: &[(HeaderName, &str)],
         host: &HeaderValue,
         deadline: Instant,
     ) -> Option<Result<Response<()>, UnansweredRequest>> {
