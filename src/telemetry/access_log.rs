@@ -4,8 +4,8 @@
 //! of a peer is cut and escaped. They have the targets `access` and `audit`, so the log's filter and
 //! format apply to them. Where the process has its own log and no terminal reads it, they go to the
 //! buffer of the log without an event of `tracing`, which costs a tenth of a call with its formatter: those of the
-//! audit log as text, those of the access log as facts that the writing thread formats. Elsewhere, as in a process that embeds the gateway, they are events of `tracing` with the
-//! same fields, and have the same form.
+//! audit log as text, those of the access log as facts that the writing thread formats. Elsewhere, as in a process
+//! that embeds the gateway, they are events of `tracing` with the same fields, and have the same form.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -339,7 +339,7 @@ mod tests {
             }
             LineOutput::write(&mut &output, b"end\n", false);
             let (kept, expected) = (kept(), expected + "end\n");
-            // They differ in the last digits of their times.
+            // They differ in their times.
             let without_times = |text: &str| -> Vec<String> {
                 let cut = |line: &str| {
                     line.find("20").filter(|_| line.contains("INFO")).map(|at| {
