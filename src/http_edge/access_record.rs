@@ -277,7 +277,7 @@ impl AccessRecord {
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
         AccessLine {
             request: self.scope.id(),
-            trace: self.scope.trace_context().map(TraceContext::id),
+            trace: self.scope.trace_id(),
             client: self.scope.client(),
             caller: self.caller.name(),
             listener: &listener,
@@ -289,9 +289,9 @@ impl AccessRecord {
             agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
             era: self.era.map(Era::word),
             version: self.version,
-            session: self.session,
-            task: self.task,
-            context: self.context,
+            session: self.session.map(shown),
+            task: self.task.map(shown),
+            context: self.context.map(shown),
             took,
             agent_took: self.agent_took,
             bytes_in,

@@ -2,55 +2,53 @@
 //!
 //! They contain no secrets: no header values, no credentials, no handles, no bodies, no query. Text
 //! of a peer is cut and escaped. They have the targets `access` and `audit`, so the log's filter and
-//! format apply to them. Where the process has its own log and no terminal reads it, they go to the
-//! buffer of the log without an event of `tracing`, which costs a tenth of a call with its formatter: those of the
-//! audit log as text, those of the access log as facts that the writing thread formats. Elsewhere, as in a process
-//! that embeds the gateway, they are events of `tracing` with the same fields, and have the same form.
+//! format apply to them. Where the process has its own log and no terminal reads it, they are written
+//! straight into the buffer of the log: an event of `tracing` and its formatter cost a tenth of a
+//! call. Elsewhere, as in a process that embeds the gateway, they are events of `tracing` with the
+//! same fields, and have the same form.
 
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::log;
-use super::log::FormattedLines;
 use super::log_line::log_line;
 use super::recent::{AuditFields, record_audit};
 use super::trace::{HexText, RequestScope};
 
-/// The facts about a completed request, with texts in the form `T`. `None` for steps that were not reached.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct AccessLine<T> {
+/// The facts about a completed request. `None` for steps that were not reached.
+#[derive(Clone, Default)]
+pub(crate) struct AccessLine<'a> {
     /// The id of the request.
-    pub(crate) request: T,
+    pub(crate) request: &'a str,
     /// The id of the trace that it belongs to.
-    pub(crate) trace: Option<[u8; 16]>,
+    pub(crate) trace: Option<HexText<32>>,
     /// The address of the client.
     pub(crate) client: Option<IpAddr>,
     /// The stable name of the caller.
-    pub(crate) caller: T,
+    pub(crate) caller: &'a str,
     /// The listener that took the request.
-    pub(crate) listener: T,
+    pub(crate) listener: &'a str,
     /// HTTP method.
-    pub(crate) method: T,
+    pub(crate) method: &'a str,
     /// Path without query: a query may carry secrets.
-    pub(crate) path: T,
+    pub(crate) path: &'a str,
     /// HTTP status; 0 if none was sent.
     pub(crate) status: u16,
     /// The MCP or A2A method within.
     pub(crate) rpc: Option<&'static str>,
     /// The tool that was called.
-    pub(crate) tool: Option<T>,
+    pub(crate) tool: Option<&'a str>,
     /// The agent's configured name.
-    pub(crate) agent: Option<T>,
+    pub(crate) agent: Option<&'a str>,
     /// The era of MCP that the client speaks.
     pub(crate) era: Option<&'static str>,
     /// The version of MCP or A2A that the client speaks.
     pub(crate) version: Option<&'static str>,
     /// A keyed digest of the MCP session: its id is a secret.
-    pub(crate) session: Option<u64>,
+    pub(crate) session: Option<HexText<16>>,
     /// A keyed digest of the task.
-    pub(crate) task: Option<u64>,
+    pub(crate) task: Option<HexText<16>>,
     /// A keyed digest of the A2A context.
-    pub(crate) context: Option<u64>,
+    pub(crate) context: Option<HexText<16>>,
     /// The time from the request's first byte to the response's last.
     pub(crate) took: Duration,
     /// The part of it spent waiting for the agent.
@@ -65,23 +63,13 @@ pub(crate) struct AccessLine<T> {
     pub(crate) fault: Option<&'static str>,
 }
 
-impl AccessLine<&str> {
+impl AccessLine<'_> {
     /// Writes the line.
-    pub(crate) fn write(self) {
-        match log::output() {
-            Some(output) if output.shows("access") => output.add_access(self),
-            Some(_) => {}
-            None => self.write_to(SystemTime::now(), None),
-        }
-    }
-
-    /// Adds the line of a request that ended at this time to formatted ones; without these it is an event.
-    pub(super) fn write_to(&self, at: SystemTime, lines: Option<&mut FormattedLines<'_>>) {
-        let hex = |digest: u64| HexText::<16>::new(digest.to_be_bytes());
+    pub(crate) fn write(&self) {
         log_line!(
-            to lines, at at; "access",
+            "access",
             id request = Some(self.request),
-            hex trace = self.trace.map(HexText::<32>::new),
+            hex trace = self.trace,
             address client = self.client,
             plain caller = Some(self.caller),
             plain listener = Some(self.listener),
@@ -93,9 +81,9 @@ impl AccessLine<&str> {
             plain agent = self.agent,
             word era = self.era,
             word version = self.version,
-            hex session = self.session.map(hex),
-            hex task = self.task.map(hex),
-            hex context = self.context.map(hex),
+            hex session = self.session,
+            hex task = self.task,
+            hex context = self.context,
             millis ms = Some(self.took),
             millis agent_ms = self.agent_took,
             number bytes_in = self.bytes_in,
@@ -106,40 +94,9 @@ impl AccessLine<&str> {
     }
 }
 
-impl<T> AccessLine<T> {
-    /// Returns the line with each text in another form.
-    pub(super) fn map<U>(self, mut text: impl FnMut(T) -> U) -> AccessLine<U> {
-        let Self { trace, client, status, rpc, era, version, session, task, context, .. } = self;
-        let Self { took, agent_took, bytes_in, bytes_out, outcome, fault, .. } = self;
-        AccessLine {
-            request: text(self.request),
-            trace,
-            client,
-            caller: text(self.caller),
-            listener: text(self.listener),
-            method: text(self.method),
-            path: text(self.path),
-            status,
-            rpc,
-            tool: self.tool.map(&mut text),
-            agent: self.agent.map(text),
-            era,
-            version,
-            session,
-            task,
-            context,
-            took,
-            agent_took,
-            bytes_in,
-            bytes_out,
-            outcome,
-            fault,
-        }
-    }
-}
-
 fn path_only(path: &str) -> &str {
-    path.split(['?', '#']).next().unwrap_or_default()
+    let end = path.bytes().position(|byte| matches!(byte, b'?' | b'#'));
+    end.and_then(|end| path.get(..end)).unwrap_or(path)
 }
 
 /// A decision by the rules of the configuration. `None` for absent fields.
@@ -237,7 +194,7 @@ impl ResourceAccess<'_> {
 
 /// Returns the id of the trace of a request.
 fn trace_of(scope: Option<&RequestScope>) -> Option<HexText<32>> {
-    scope.and_then(RequestScope::trace_context).map(|context| HexText::new(context.id()))
+    scope.and_then(RequestScope::trace_id)
 }
 
 /// Returns the part of a method that a line may hold: a client chooses its text.
@@ -269,10 +226,8 @@ pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
 mod tests {
     use super::*;
     use crate::telemetry::log::tests::written;
-    use crate::telemetry::log::{LogFormat, LogOutput};
-    use crate::telemetry::log_line::LineOutput;
 
-    fn line() -> AccessLine<&'static str> {
+    fn line<'a>() -> AccessLine<'a> {
         AccessLine {
             request: "7f-1",
             caller: "ann",
@@ -309,47 +264,6 @@ mod tests {
                 assert_eq!((&line["request"], &line["caller"]), (&"7f-1".into(), &"ann".into()));
                 assert_eq!((line.get("session"), &line["status"]), (None, &200.into()));
             }
-        }
-    }
-
-    #[test]
-    fn line_that_waited_is_that_of_an_event_and_in_its_place() {
-        let lines = [
-            line(),
-            AccessLine { tool: None, agent: None, path: "", ..line() },
-            AccessLine {
-                trace: Some([0xab; 16]),
-                client: Some(IpAddr::from([192, 0, 2, 7])),
-                version: Some("2025-11-25"),
-                session: Some(1),
-                context: Some(u64::MAX),
-                fault: Some("timeout"),
-                ..line()
-            },
-        ];
-        for form in [LogFormat::Text, LogFormat::Json] {
-            let (output, kept) = LogOutput::kept(form);
-            let mut expected = String::new();
-            for (number, line) in lines.into_iter().enumerate() {
-                let before = format!("line {number}\n");
-                LineOutput::write(&mut &output, before.as_bytes(), false);
-                output.add_access(line);
-                expected += &before;
-                expected += &written(form == LogFormat::Json, "info", || line.write());
-            }
-            LineOutput::write(&mut &output, b"end\n", false);
-            let (kept, expected) = (kept(), expected + "end\n");
-            // They differ in their times.
-            let without_times = |text: &str| -> Vec<String> {
-                let cut = |line: &str| {
-                    line.find("20").filter(|_| line.contains("INFO")).map(|at| {
-                        let (start, rest) = line.split_at(at);
-                        [start, rest.split_at(27).1].concat()
-                    })
-                };
-                text.lines().map(|line| cut(line).unwrap_or_else(|| line.to_owned())).collect()
-            };
-            assert_eq!(without_times(&kept), without_times(&expected));
         }
     }
 

@@ -98,11 +98,6 @@ impl TraceContext {
         Self::parse(parent.to_str().ok()?, Some(&*state).filter(|state| !state.is_empty()))
     }
 
-    /// Returns the id of the trace.
-    pub(crate) fn id(&self) -> [u8; 16] {
-        self.trace
-    }
-
     /// Returns the text of `traceparent`.
     pub(crate) fn parent(&self) -> ParentText {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
@@ -139,6 +134,11 @@ impl ParentText {
     pub(crate) fn as_str(&self) -> &str {
         str::from_utf8(&self.0).unwrap_or_default()
     }
+
+    /// Returns the digits of the trace.
+    fn trace(&self) -> Option<HexText<32>> {
+        self.0.get(3..)?.first_chunk().copied().map(HexText)
+    }
 }
 
 /// Returns the hexadecimal digits of four bytes: one number in place of eight digits.
@@ -168,10 +168,12 @@ impl<const M: usize> HexText<M> {
         for (at, place) in places.iter_mut().enumerate() {
             *place = hex_digits(fours.get(at).copied().unwrap_or_default());
         }
-        // Fewer than four bytes.
-        for (byte, place) in rest.iter().zip(rest_places.as_chunks_mut().0) {
-            let [.., high, low] = hex_digits([0, 0, 0, *byte]);
-            *place = [high, low];
+        // Fewer than four bytes. The loop is left out where there are none.
+        if !N.is_multiple_of(4) {
+            for (byte, place) in rest.iter().zip(rest_places.as_chunks_mut().0) {
+                let [.., high, low] = hex_digits([0, 0, 0, *byte]);
+                *place = [high, low];
+            }
         }
         Self(digits)
     }
@@ -297,11 +299,11 @@ impl RequestScope {
         self.trace.get()?.as_ref()
     }
 
-    /// Returns the context of the trace that the request belongs to.
-    pub(crate) fn trace_context(&self) -> Option<&TraceContext> {
+    /// Returns the id of the trace that the request belongs to.
+    pub(crate) fn trace_id(&self) -> Option<HexText<32>> {
         match self.trace.get() {
-            Some(trace) => trace.as_ref().map(RequestTrace::context),
-            None => self.received.as_ref(),
+            Some(trace) => trace.as_ref().and_then(|trace| trace.parent.trace()),
+            None => self.received.as_ref().map(|received| HexText::new(received.trace)),
         }
     }
 
@@ -470,8 +472,9 @@ pub(crate) struct ExchangeTrace {
 
 impl ExchangeTrace {
     /// Returns the header fields of the request, in place of others with these names: one without a value is not sent.
-    pub(crate) fn fields(&self) -> [(HeaderName, &str); 2] {
-        [(PARENT_NAME, self.parent.as_str()), (STATE_NAME, self.state.as_deref().unwrap_or_default())]
+    pub(crate) fn fields(&self) -> [(HeaderName, &[u8]); 2] {
+        let ParentText(parent) = &self.parent;
+        [(PARENT_NAME, parent), (STATE_NAME, self.state.as_deref().unwrap_or_default().as_bytes())]
     }
 }
 
@@ -887,9 +890,9 @@ mod tests {
 
     #[test]
     fn trace_of_two_parents_is_ignored() {
-        assert!(scope(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)], None).trace_context().is_none());
+        assert!(scope(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)], None).received.is_none());
         let context = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1"), (TRACESTATE, "b=2")], None);
-        assert_eq!(context.trace_context().unwrap().state(), Some("a=1,b=2"));
+        assert_eq!(context.received.unwrap().state(), Some("a=1,b=2"));
     }
 
     #[test]
@@ -898,7 +901,7 @@ mod tests {
         scope.begin_trace(None);
         let exchange = scope.trace().unwrap().exchange(|| unreachable!());
         assert!(exchange.span.is_none());
-        assert_eq!(exchange.fields(), [(PARENT_NAME, PARENT), (STATE_NAME, "")]);
+        assert_eq!(exchange.fields(), [(PARENT_NAME, PARENT.as_bytes()), (STATE_NAME, b"")]);
         end(&scope);
     }
 
@@ -910,7 +913,7 @@ mod tests {
         let facts = || ExchangeFacts { name: "POST".into(), attributes: Vec::new() };
         let mut exchange = scope.trace().unwrap().exchange(facts);
         exchange.span.as_mut().unwrap().record_status(503);
-        let [(_, parent), (_, state)] = exchange.fields();
+        let [parent, state] = exchange.fields().map(|(_, value)| str::from_utf8(value).unwrap());
         let sent = TraceContext::parse(parent, Some(state)).unwrap();
         drop(exchange);
         scope.event(SpanEvent::Handover);
@@ -948,8 +951,8 @@ mod tests {
             let scope = scope(&[(TRACEPARENT, PARENT)], Some(&tracer));
             end(&scope);
             assert_eq!(ended(&mut spans).len(), recorded, "{ratio} {trusts}");
-            let context = scope.trace_context().unwrap();
-            assert_eq!(HexText::<32>::new(context.id()).as_str(), "4bf92f3577b34da6a3ce929d0e0e4736");
+            assert_eq!(scope.trace_id().unwrap().as_str(), "4bf92f3577b34da6a3ce929d0e0e4736");
+            let context = scope.trace().unwrap().context();
             assert_eq!(context.is_sampled, recorded == 1);
             assert_ne!(context.parent().as_str(), PARENT, "the gateway is a hop of its own");
         }

@@ -107,9 +107,10 @@ enum ExchangeFailure {
 }
 
 /// Returns true for a value of a header field that is not empty: visible ASCII, spaces and tabs (RFC 9110 §5.5).
-fn is_field_value(value: &str) -> bool {
+fn is_field_value(value: &[u8]) -> bool {
     // Without an early end, which would compare byte by byte.
-    !value.is_empty() && value.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~' | b'\t'))
+    let is_other = |byte: u8| u8::from(byte.wrapping_sub(b' ') > b'~' - b' ') & u8::from(byte != b'\t');
+    !value.is_empty() && value.iter().fold(0, |others, byte| others | is_other(*byte)) == 0
 }
 
 impl HttpClient {
@@ -172,7 +173,7 @@ impl HttpClient {
         &self,
         target: &Upstream,
         request: Request<Bytes>,
-        fields: &[(HeaderName, &str)],
+        fields: &[(HeaderName, &[u8])],
     ) -> Result<Response, TransportError> {
         let begun = Instant::now();
         let give_up = after(begun, target.timeouts.total);
@@ -223,7 +224,7 @@ impl HttpClient {
         target: &Upstream,
         connection: ReadyConnection,
         request: &Request<Bytes>,
-        fields: &[(HeaderName, &str)],
+        fields: &[(HeaderName, &[u8])],
         give_up: Instant,
     ) -> Result<Response, ExchangeFailure> {
         let ReadyConnection { handle, since, is_new } = connection;

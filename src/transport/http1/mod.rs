@@ -150,7 +150,7 @@ impl Http1Connection {
     pub(in crate::transport) async fn exchange(
         &mut self,
         request: &Request<Bytes>,
-        fields: &[(HeaderName, &str)],
+        fields: &[(HeaderName, &[u8])],
         host: &HeaderValue,
         deadline: Instant,
     ) -> Option<Result<Response<()>, UnansweredRequest>> {
@@ -395,7 +395,7 @@ struct OutgoingRequest {
 }
 
 impl OutgoingRequest {
-    fn new(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &str)]) -> Self {
+    fn new(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &[u8])]) -> Self {
         let mut body = request.body().clone();
         let mut head = encode_head(request, host, fields);
         if head.len() + body.len() <= ONE_PIECE_BYTES {
@@ -427,7 +427,7 @@ impl OutgoingRequest {
 }
 
 /// Returns the head of a request to this host, with these fields in place of its own (RFC 9112 §3, §5).
-fn encode_head(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &str)]) -> Vec<u8> {
+fn encode_head(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &[u8])]) -> Vec<u8> {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let is_replaced = |name: &HeaderName| fields.iter().any(|(other, _)| other == name);
     let own: usize =
@@ -448,7 +448,7 @@ fn encode_head(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderNa
     }
     for (name, value) in fields {
         if is_field_value(value) {
-            add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+            add(&[name.as_str().as_bytes(), b": ", value, b"\r\n"]);
         }
     }
     if body > 0 {
@@ -520,7 +520,8 @@ mod tests {
         ] {
             let builder = own.headers_ref().unwrap().iter();
             let builder = builder.fold(Request::post("/a"), |head, (name, value)| head.header(name, value));
-            let head = encode_head(&request(builder), &host, &fields);
+            let given = fields.iter().map(|(name, value)| (name.clone(), value.as_bytes()));
+            let head = encode_head(&request(builder), &host, &given.collect::<Vec<_>>());
             let expected = format!("POST /a HTTP/1.1\r\nhost: agent\r\n{lines}content-length: 2\r\n\r\n");
             assert_eq!(String::from_utf8(head).unwrap(), expected, "{fields:?}");
         }
