@@ -589,7 +589,7 @@ impl Tracer {
         // Not by the id of the trace, which a client can choose.
         let is_sampled = match parent.filter(|_| self.trusts_clients) {
             Some(parent) => parent.is_sampled,
-            None => self.threshold == u64::MAX || insecure_random() < self.threshold,
+            None => self.threshold == u64::MAX || insecure_random() < [self.threshold],
         };
         if !is_sampled {
             let (trace, span) = random_ids();
@@ -636,20 +636,19 @@ impl Drop for Tracer {
     }
 }
 
-/// Returns a random number for the ids of traces and for sampling. They are no secrets, so the generator is the one
+/// Returns random numbers for the ids of traces and for sampling. They are no secrets, so the generator is the one
 /// that the OpenTelemetry SDK has for them: one for secrets takes ten times as long.
-fn insecure_random() -> u64 {
+fn insecure_random<const N: usize>() -> [u64; N] {
     thread_local! {
         static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_entropy());
     }
-    GENERATOR.with_borrow_mut(SmallRng::next_u64)
+    GENERATOR.with_borrow_mut(|generator| [(); N].map(|()| generator.next_u64()))
 }
 
 /// Returns random ids of a trace and a span: neither is zero.
 fn random_ids() -> ([u8; 16], [u8; 8]) {
     loop {
-        let ids = [insecure_random(), insecure_random(), insecure_random()];
-        let [first, second, span] = ids;
+        let ids @ [first, second, span] = insecure_random();
         if !ids.contains(&0) {
             let trace = u128::from(first) << 64 | u128::from(second);
             return (trace.to_ne_bytes(), span.to_ne_bytes());
