@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use super::dialect::Dialect;
 use super::lenient::RawObject;
 use super::model::{Artifact, Message, Part, PartBody, Role, Task, TaskState, TaskStatus};
-use crate::jsonrpc::JsonText;
+use crate::jsonrpc::{JsonText, write_json};
 
 /// Returns the word for a state.
 fn state_word(state: TaskState, dialect: Dialect) -> &'static str {
@@ -273,7 +273,7 @@ pub fn task_json(task: &Task) -> Vec<u8> {
 pub(super) fn to_json<T: Serialize>(value: &T, capacity: usize) -> Vec<u8> {
     let mut json = Vec::with_capacity(capacity);
     // Writing to memory does not fail, and neither does text or JSON that was read before.
-    match serde_json::to_writer(&mut json, value) {
+    match write_json(&mut json, value) {
         Ok(()) => json,
         Err(_) => Vec::new(),
     }

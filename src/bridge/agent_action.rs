@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::arguments::{FileArgument, ToolArguments};
 use super::extension::{ClientExtensions, MessageExtensions};
 use crate::a2a::{Message, Part, PartBody, Role, uuid};
+use crate::jsonrpc::to_raw_value;
 use crate::seal::{ContextRef, Sealer, TaskKey};
 
 /// The action at the agent.
@@ -51,6 +52,9 @@ pub struct CallOrigin<'a> {
     /// The client's data for A2A extensions.
     pub extensions: ClientExtensions<'a>,
 }
+
+/// The size of most metadata, in bytes.
+const METADATA_BYTES: usize = 192;
 
 /// The metadata of a message.
 #[derive(Serialize)]
@@ -137,7 +141,7 @@ fn metadata(sender: &CallOrigin<'_>, passing: &MessageExtensions<'_>) -> Option<
         && metadata.skill.is_none()
         && metadata.traceparent.is_none()
         && metadata.tracestate.is_none();
-    if empty { None } else { serde_json::value::to_raw_value(&metadata).ok() }
+    if empty { None } else { to_raw_value(&metadata, METADATA_BYTES).ok() }
 }
 
 fn file(file: FileArgument) -> Part {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Id;
+use super::json_writer::write_json;
 use super::{Object, Text};
 
 /// The reason why a text is not one JSON-RPC 2.0 message.
@@ -392,7 +393,7 @@ fn write<T: Serialize>(value: &T) -> Vec<u8> {
 
 fn write_long<T: Serialize>(value: &T, bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.saturating_add(MESSAGE_BYTES));
-    match serde_json::to_writer(&mut out, value) {
+    match write_json(&mut out, value) {
         Ok(()) => out,
         Err(_) => LAST_RESORT.to_vec(),
     }

@@ -10,6 +10,7 @@
 //! Pure. Out of scope: MCP and A2A; the layers above define methods and their params.
 
 mod json_text;
+mod json_writer;
 mod message;
 pub(crate) mod object;
 
@@ -23,6 +24,7 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use json_text::JsonText;
+pub(crate) use json_writer::{to_raw_value, write_json};
 pub use message::{
     Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, recover_id,
     write_error, write_result,

@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 
 use super::schema::{Field, FieldKind, FieldLabel, Schema};
 use super::{MAX_MESSAGE_DEPTH, ProtobufError};
+use crate::jsonrpc::write_json;
 
 /// The largest integer below which a double has no gaps, as a double.
 const EXACT_INTEGERS: f64 = 9_007_199_254_740_992.0;
@@ -379,7 +380,7 @@ impl JsonWriter<'_> {
     }
 
     fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), ProtobufError> {
-        serde_json::to_writer(&mut *self.json, value).map_err(|_| ProtobufError::Text)
+        write_json(self.json, value).map_err(|_| ProtobufError::Text)
     }
 }
 
