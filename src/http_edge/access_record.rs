@@ -18,7 +18,7 @@ use crate::fault::{AgentFailure, Blame, Fault};
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
-use crate::telemetry::access_log::AccessLine;
+use crate::telemetry::access_log::{AccessFacts, AccessLine, AccessTexts};
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::log;
 use crate::telemetry::log_line::Sanitized;
@@ -275,31 +275,33 @@ impl AccessRecord {
             return;
         }
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
-        AccessLine {
+        let texts = AccessTexts {
             request: self.scope.id(),
-            trace: self.scope.trace_id(),
-            client: self.scope.client(),
             caller: self.caller.name(),
             listener: &listener,
             method: head.method.as_str(),
             path: loggable_path(head.uri.path()),
+            tool: self.tool.as_deref().unwrap_or_default(),
+            agent: self.agent.as_ref().map_or("", |agent| agent.settings.name.as_str()),
+        };
+        let facts = AccessFacts {
+            trace: self.scope.trace_id(),
+            client: self.scope.client(),
             status,
             rpc: (self.method != Method::Other).then(|| self.method.label()),
-            tool: self.tool.as_deref(),
-            agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
             era: self.era.map(Era::word),
             version: self.version,
-            session: self.session.map(shown),
-            task: self.task.map(shown),
-            context: self.context.map(shown),
+            session: self.session,
+            task: self.task,
+            context: self.context,
             took,
             agent_took: self.agent_took,
             bytes_in,
             bytes_out,
             outcome: self.outcome.label(),
             fault: self.fault,
-        }
-        .write();
+        };
+        AccessLine { texts, facts }.write();
     }
 
     /// Returns name and attributes of the span, by the semantic conventions of OpenTelemetry for

@@ -2,27 +2,34 @@
 //!
 //! They contain no secrets: no header values, no credentials, no handles, no bodies, no query. Text
 //! of a peer is cut and escaped. They have the targets `access` and `audit`, so the log's filter and
-//! format apply to them. Where the process has its own log and no terminal reads it, they are written
-//! straight into the buffer of the log: an event of `tracing` and its formatter cost a tenth of a
-//! call. Elsewhere, as in a process that embeds the gateway, they are events of `tracing` with the
-//! same fields, and have the same form.
+//! format apply to them. Where the process has its own log and no terminal reads it, they go to the
+//! buffer of the log without an event of `tracing`, which costs a tenth of a call with its formatter: those of the
+//! audit log as text, those of the access log as facts that the writing thread formats. Elsewhere, as in a process
+//! that embeds the gateway, they are events of `tracing` with the same fields, and have the same form.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use super::log;
+use super::log::FormattedLines;
 use super::log_line::log_line;
 use super::recent::{AuditFields, record_audit};
 use super::trace::{HexText, RequestScope};
 
-/// The facts about a completed request. `None` for steps that were not reached.
-#[derive(Clone, Default)]
+/// The line of a completed request.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct AccessLine<'a> {
+    /// What peers and the configuration named.
+    pub(crate) texts: AccessTexts<'a>,
+    /// All else.
+    pub(crate) facts: AccessFacts,
+}
+
+/// The texts about a completed request. Empty for steps that were not reached.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct AccessTexts<'a> {
     /// The id of the request.
     pub(crate) request: &'a str,
-    /// The id of the trace that it belongs to.
-    pub(crate) trace: Option<HexText<32>>,
-    /// The address of the client.
-    pub(crate) client: Option<IpAddr>,
     /// The stable name of the caller.
     pub(crate) caller: &'a str,
     /// The listener that took the request.
@@ -31,24 +38,50 @@ pub(crate) struct AccessLine<'a> {
     pub(crate) method: &'a str,
     /// Path without query: a query may carry secrets.
     pub(crate) path: &'a str,
+    /// The tool that was called.
+    pub(crate) tool: &'a str,
+    /// The agent's configured name.
+    pub(crate) agent: &'a str,
+}
+
+/// The number of texts of a line.
+pub(super) const ACCESS_TEXTS: usize = 7;
+
+impl<'a> AccessTexts<'a> {
+    /// Returns all texts, in an order of their own.
+    pub(super) fn all(self) -> [&'a str; ACCESS_TEXTS] {
+        let Self { request, caller, listener, method, path, tool, agent } = self;
+        [request, caller, listener, method, path, tool, agent]
+    }
+
+    /// Returns the texts of [`Self::all`].
+    pub(super) fn of(all: [&'a str; ACCESS_TEXTS]) -> Self {
+        let [request, caller, listener, method, path, tool, agent] = all;
+        Self { request, caller, listener, method, path, tool, agent }
+    }
+}
+
+/// The facts about a completed request that are no texts of others. `None` for steps that were not reached.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct AccessFacts {
+    /// The id of the trace that it belongs to.
+    pub(crate) trace: Option<HexText<32>>,
+    /// The address of the client.
+    pub(crate) client: Option<IpAddr>,
     /// HTTP status; 0 if none was sent.
     pub(crate) status: u16,
     /// The MCP or A2A method within.
     pub(crate) rpc: Option<&'static str>,
-    /// The tool that was called.
-    pub(crate) tool: Option<&'a str>,
-    /// The agent's configured name.
-    pub(crate) agent: Option<&'a str>,
     /// The era of MCP that the client speaks.
     pub(crate) era: Option<&'static str>,
     /// The version of MCP or A2A that the client speaks.
     pub(crate) version: Option<&'static str>,
     /// A keyed digest of the MCP session: its id is a secret.
-    pub(crate) session: Option<HexText<16>>,
+    pub(crate) session: Option<u64>,
     /// A keyed digest of the task.
-    pub(crate) task: Option<HexText<16>>,
+    pub(crate) task: Option<u64>,
     /// A keyed digest of the A2A context.
-    pub(crate) context: Option<HexText<16>>,
+    pub(crate) context: Option<u64>,
     /// The time from the request's first byte to the response's last.
     pub(crate) took: Duration,
     /// The part of it spent waiting for the agent.
@@ -66,32 +99,48 @@ pub(crate) struct AccessLine<'a> {
 impl AccessLine<'_> {
     /// Writes the line.
     pub(crate) fn write(&self) {
+        match log::output() {
+            Some(output) if output.shows("access") => output.add_access(self),
+            Some(_) => {}
+            None => self.write_to(SystemTime::now(), None),
+        }
+    }
+
+    /// Adds the line of a request that ended at this time to formatted ones; without these it is an event.
+    pub(super) fn write_to(&self, at: SystemTime, lines: Option<&mut FormattedLines<'_>>) {
+        let hex = |digest: u64| HexText::<16>::new(digest.to_be_bytes());
+        let Self { texts, facts } = self;
         log_line!(
-            "access",
-            id request = Some(self.request),
-            hex trace = self.trace,
-            address client = self.client,
-            plain caller = Some(self.caller),
-            plain listener = Some(self.listener),
-            plain method = Some(self.method),
-            plain path = Some(path_only(self.path)),
-            number status = u64::from(self.status),
-            id rpc = self.rpc,
-            plain tool = self.tool,
-            plain agent = self.agent,
-            word era = self.era,
-            word version = self.version,
-            hex session = self.session,
-            hex task = self.task,
-            hex context = self.context,
-            millis ms = Some(self.took),
-            millis agent_ms = self.agent_took,
-            number bytes_in = self.bytes_in,
-            number bytes_out = self.bytes_out,
-            word outcome = Some(self.outcome),
-            id fault = self.fault,
+            to lines, at at; "access",
+            id request = Some(texts.request),
+            hex trace = facts.trace,
+            address client = facts.client,
+            plain caller = Some(texts.caller),
+            plain listener = Some(texts.listener),
+            plain method = Some(texts.method),
+            plain path = Some(path_only(texts.path)),
+            number status = u64::from(facts.status),
+            id rpc = facts.rpc,
+            plain tool = reached(texts.tool),
+            plain agent = reached(texts.agent),
+            word era = facts.era,
+            word version = facts.version,
+            hex session = facts.session.map(hex),
+            hex task = facts.task.map(hex),
+            hex context = facts.context.map(hex),
+            millis ms = Some(facts.took),
+            millis agent_ms = facts.agent_took,
+            number bytes_in = facts.bytes_in,
+            number bytes_out = facts.bytes_out,
+            word outcome = Some(facts.outcome),
+            id fault = facts.fault,
         );
     }
+}
+
+/// Returns a text if it is not empty.
+fn reached(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn path_only(path: &str) -> &str {
@@ -226,25 +275,31 @@ pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
 mod tests {
     use super::*;
     use crate::telemetry::log::tests::written;
+    use crate::telemetry::log::{LogFormat, LogOutput};
+    use crate::telemetry::log_line::LineOutput;
 
-    fn line<'a>() -> AccessLine<'a> {
+    fn line() -> AccessLine<'static> {
         AccessLine {
-            request: "7f-1",
-            caller: "ann",
-            listener: "0.0.0.0:8080",
-            method: "POST",
-            path: "/mcp/weather?key=CANARY",
-            status: 200,
-            rpc: Some("tools/call"),
-            tool: Some("fore\ncast\u{202e}"),
-            agent: Some("weather"),
-            era: Some("legacy"),
-            took: Duration::from_micros(1500),
-            agent_took: Some(Duration::from_millis(1)),
-            bytes_in: 10,
-            bytes_out: 20,
-            outcome: "ok",
-            ..AccessLine::default()
+            texts: AccessTexts {
+                request: "7f-1",
+                caller: "ann",
+                listener: "0.0.0.0:8080",
+                method: "POST",
+                path: "/mcp/weather?key=CANARY",
+                tool: "fore\ncast\u{202e}",
+                agent: "weather",
+            },
+            facts: AccessFacts {
+                status: 200,
+                rpc: Some("tools/call"),
+                era: Some("legacy"),
+                took: Duration::from_micros(1500),
+                agent_took: Some(Duration::from_millis(1)),
+                bytes_in: 10,
+                bytes_out: 20,
+                outcome: "ok",
+                ..AccessFacts::default()
+            },
         }
     }
 
@@ -264,6 +319,51 @@ mod tests {
                 assert_eq!((&line["request"], &line["caller"]), (&"7f-1".into(), &"ann".into()));
                 assert_eq!((line.get("session"), &line["status"]), (None, &200.into()));
             }
+        }
+    }
+
+    #[test]
+    fn line_that_waited_is_that_of_an_event_and_in_its_place() {
+        let lines = [
+            line(),
+            AccessLine { texts: AccessTexts { tool: "", path: "", ..line().texts }, ..line() },
+            AccessLine { texts: AccessTexts { agent: "", ..line().texts }, ..line() },
+            AccessLine {
+                facts: AccessFacts {
+                    trace: Some(HexText::new([0xab; 16])),
+                    client: Some(IpAddr::from([192, 0, 2, 7])),
+                    version: Some("2025-11-25"),
+                    session: Some(1),
+                    context: Some(u64::MAX),
+                    fault: Some("timeout"),
+                    ..line().facts
+                },
+                ..line()
+            },
+        ];
+        for form in [LogFormat::Text, LogFormat::Json] {
+            let (output, kept) = LogOutput::kept(form);
+            let mut expected = String::new();
+            for (number, line) in lines.into_iter().enumerate() {
+                let before = format!("line {number}\n");
+                LineOutput::write(&mut &output, before.as_bytes(), false);
+                output.add_access(&line);
+                expected += &before;
+                expected += &written(form == LogFormat::Json, "info", || line.write());
+            }
+            LineOutput::write(&mut &output, b"end\n", false);
+            let (kept, expected) = (kept(), expected + "end\n");
+            // They differ in their times.
+            let without_times = |text: &str| -> Vec<String> {
+                let cut = |line: &str| {
+                    line.find("20").filter(|_| line.contains("INFO")).map(|at| {
+                        let (start, rest) = line.split_at(at);
+                        [start, rest.split_at(27).1].concat()
+                    })
+                };
+                text.lines().map(|line| cut(line).unwrap_or_else(|| line.to_owned())).collect()
+            };
+            assert_eq!(without_times(&kept), without_times(&expected));
         }
     }
 

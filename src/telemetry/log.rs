@@ -24,7 +24,9 @@ use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
+use super::access_log::AccessLine;
 use super::log_buffer::LogBuffer;
+use super::log_line::LineOutput;
 use crate::sync::lock;
 
 /// The longest wait for the log's reader when the process ends.
@@ -113,7 +115,7 @@ pub(crate) enum LogProblem {
 /// [`LogProblem`]; after [`LogProblem::AlreadyRunning`] the existing log remains.
 pub(crate) fn init(settings: &LogSettings) -> Result<(), LogProblem> {
     let ansi = takes_colour(&std::io::stderr());
-    let buffer = LogBuffer::start(std::io::stderr())?;
+    let buffer = LogBuffer::start(std::io::stderr(), settings.format)?;
     let (subscriber, filter) = subscriber(settings, buffer.clone(), ansi)?;
     subscriber.try_init().map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
     limit_log_crate();
@@ -313,18 +315,46 @@ impl LogOutput {
         }
     }
 
-    /// Returns the form of the lines.
-    pub(super) fn form(&self) -> LogFormat {
+    /// Adds a line of the access log, which is formatted when it is written.
+    pub(super) fn add_access(&self, line: &AccessLine<'_>) {
+        self.buffer.add_access(line);
+    }
+}
+
+impl LineOutput for &LogOutput {
+    fn form(&self) -> LogFormat {
         self.form
     }
 
-    /// Writes a line, and escapes hidden characters in it if it may have some.
-    pub(super) fn write(&self, line: &[u8], may_hide: bool) {
+    fn write(&mut self, line: &[u8], may_hide: bool) {
         if !may_hide {
             return self.buffer.add(line);
         }
         let mut visible = VisibleLine { inner: self.buffer.clone(), escape: self.form.escape_style() };
         // The buffer takes or drops a line, and does not fail.
+        visible.write_all(line).unwrap_or_default();
+    }
+}
+
+/// Collects formatted lines.
+pub(super) struct FormattedLines<'b> {
+    /// The lines so far.
+    pub(super) lines: &'b mut Vec<u8>,
+    /// Their form.
+    pub(super) form: LogFormat,
+}
+
+impl LineOutput for FormattedLines<'_> {
+    fn form(&self) -> LogFormat {
+        self.form
+    }
+
+    fn write(&mut self, line: &[u8], may_hide: bool) {
+        if !may_hide {
+            return self.lines.extend_from_slice(line);
+        }
+        let mut visible = VisibleLine { inner: &mut *self.lines, escape: self.form.escape_style() };
+        // A vector takes all.
         visible.write_all(line).unwrap_or_default();
     }
 }
@@ -462,7 +492,7 @@ pub(crate) mod tests {
         /// Returns an output, and a function that returns all that was written to it.
         pub(crate) fn kept(form: LogFormat) -> (Self, impl FnOnce() -> String) {
             let kept = KeptField::default();
-            let buffer = LogBuffer::start(kept.clone()).unwrap();
+            let buffer = LogBuffer::start(kept.clone(), form).unwrap();
             let read = buffer.clone();
             let output = Self::new(buffer, form, false);
             (output, move || {

@@ -1,15 +1,22 @@
 //! The lines of the log on their way to its output: a buffer that never waits, and the thread that writes them.
+//!
+//! Lines of the access log wait as facts: the thread formats all of an interval one after the other, with the code in the
+//! cache of the processor, where each request would load it anew.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, LazyLock, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prometheus::IntCounter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::access_log::{ACCESS_TEXTS, AccessFacts, AccessLine, AccessTexts};
+use super::log::{FormattedLines, LogFormat};
+use super::log_line::MAX_LOGGED_CHARS;
 use crate::sync::{lock, recover};
 
-/// The maximum size of the waiting lines, in bytes. The writing thread may hold as much again.
+/// The maximum size of the waiting lines, in bytes. The writing thread may hold about three
+/// times as much.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// The shortest time between two writes: waking the thread for each line costs more than the line.
@@ -42,6 +49,7 @@ pub(super) struct LogBuffer {
 
 #[derive(Default)]
 struct LogBufferShared {
+    form: LogFormat,
     state: Mutex<LogBufferState>,
     /// Notified when lines are to be written.
     due: Condvar,
@@ -51,7 +59,7 @@ struct LogBufferShared {
 
 #[derive(Default)]
 struct LogBufferState {
-    waiting: Vec<u8>,
+    waiting: WaitingLines,
     /// True if the thread waits for the next line, and not for the end of an interval.
     is_idle: bool,
     /// True if the lines are to be written before the interval is over.
@@ -62,14 +70,92 @@ struct LogBufferState {
     dropped: u64,
 }
 
+/// Lines in their order.
+#[derive(Default)]
+struct WaitingLines {
+    /// Formatted lines, and the texts of those that are not.
+    bytes: Vec<u8>,
+    /// Lines of the access log.
+    access: Vec<WaitingAccess>,
+}
+
+/// A line of the access log that is not formatted yet.
+struct WaitingAccess {
+    /// The end of its request.
+    at: SystemTime,
+    /// The start of its texts, which follow each other.
+    start: usize,
+    /// The lengths of [`AccessTexts::all`], in bytes.
+    lengths: [u16; ACCESS_TEXTS],
+    facts: AccessFacts,
+}
+
+/// The maximum size of a waiting line of the access log, in bytes.
+const MAX_ACCESS_BYTES: usize = size_of::<WaitingAccess>() + ACCESS_TEXTS * 4 * (MAX_LOGGED_CHARS + 1);
+
+/// Returns the part of a peer's text that can be logged, and one character more: if there is more, the line says so.
+fn loggable(text: &str) -> &str {
+    if text.len() <= MAX_LOGGED_CHARS {
+        return text;
+    }
+    let end = text.char_indices().nth(MAX_LOGGED_CHARS + 1);
+    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
+impl WaitingLines {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.access.is_empty()
+    }
+
+    /// Returns the size in bytes.
+    fn size(&self) -> usize {
+        self.bytes.len().saturating_add(self.access.len().saturating_mul(size_of::<WaitingAccess>()))
+    }
+
+    fn add_access(&mut self, at: SystemTime, line: &AccessLine<'_>) {
+        let start = self.bytes.len();
+        let mut lengths = [0; ACCESS_TEXTS];
+        for (length, text) in lengths.iter_mut().zip(line.texts.all()) {
+            let text = loggable(text);
+            self.bytes.extend_from_slice(text.as_bytes());
+            // Four bytes for each character at most.
+            *length = u16::try_from(text.len()).unwrap_or_default();
+        }
+        self.access.push(WaitingAccess { at, start, lengths, facts: line.facts });
+    }
+
+    /// Removes all lines and adds them to `lines`, formatted.
+    fn format(&mut self, form: LogFormat, lines: &mut Vec<u8>) {
+        let bytes = &self.bytes;
+        // One check of all: each line is UTF-8, as each text is.
+        let texts = str::from_utf8(bytes).unwrap_or_default();
+        let mut next = 0;
+        for WaitingAccess { at, start, lengths, facts } in &self.access {
+            lines.extend_from_slice(bytes.get(next..*start).unwrap_or_default());
+            next = *start;
+            let mut of_line = [""; ACCESS_TEXTS];
+            for (text, length) in of_line.iter_mut().zip(lengths) {
+                let start = next;
+                next += usize::from(*length);
+                *text = texts.get(start..next).unwrap_or_default();
+            }
+            let line = AccessLine { texts: AccessTexts::of(of_line), facts: *facts };
+            line.write_to(*at, Some(&mut FormattedLines { lines, form }));
+        }
+        lines.extend_from_slice(bytes.get(next..).unwrap_or_default());
+        self.bytes.clear();
+        self.access.clear();
+    }
+}
+
 impl LogBuffer {
-    /// Starts the thread that writes what is added to `output`.
+    /// Starts the thread that writes what is added to `output`, with lines of the access log in this form.
     ///
     /// # Errors
     ///
     /// The error of the system, if it gives no thread.
-    pub(super) fn start(output: impl Write + Send + 'static) -> io::Result<Self> {
-        let buffer = Self::default();
+    pub(super) fn start(output: impl Write + Send + 'static, form: LogFormat) -> io::Result<Self> {
+        let buffer = Self { shared: Arc::new(LogBufferShared { form, ..LogBufferShared::default() }) };
         let shared = Arc::clone(&buffer.shared);
         std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.write_to(output))?;
         Ok(buffer)
@@ -86,21 +172,27 @@ impl LogBuffer {
 
     /// Adds a line, or drops it if there is no room.
     pub(super) fn add(&self, line: &[u8]) {
-        self.shared.add(line);
+        self.shared.add(line.len(), |waiting| waiting.bytes.extend_from_slice(line));
+    }
+
+    /// Adds the line of a request that ends now, or drops it if there is no room for the longest.
+    pub(super) fn add_access(&self, line: &AccessLine<'_>) {
+        let at = SystemTime::now();
+        self.shared.add(MAX_ACCESS_BYTES, |waiting| waiting.add_access(at, line));
     }
 }
 
 impl LogBufferShared {
-    /// Adds a line, or drops it if there is no room.
-    fn add(&self, line: &[u8]) {
+    /// Adds a line of about this size with `add`, or drops it if there is no room.
+    fn add(&self, size: usize, add: impl FnOnce(&mut WaitingLines)) {
         let mut state = lock(&self.state);
-        if state.waiting.len().saturating_add(line.len()) > MAX_WAITING_BYTES {
+        let before = state.waiting.size();
+        if before.saturating_add(size) > MAX_WAITING_BYTES {
             state.count_dropped(1);
             return;
         }
-        let before = state.waiting.len();
-        state.waiting.extend_from_slice(line);
-        let fills = before < EARLY_WRITE_BYTES && state.waiting.len() >= EARLY_WRITE_BYTES;
+        add(&mut state.waiting);
+        let fills = before < EARLY_WRITE_BYTES && state.waiting.size() >= EARLY_WRITE_BYTES;
         let is_due = std::mem::take(&mut state.is_idle) || fills;
         drop(state);
         if is_due {
@@ -109,14 +201,15 @@ impl LogBufferShared {
     }
 
     fn write_to(&self, mut output: impl Write) {
-        let (mut lines, mut is_written) = (Vec::new(), true);
+        let (mut taken, mut lines, mut is_written) = (WaitingLines::default(), Vec::new(), true);
         loop {
-            lines.clear();
-            let dropped = self.take(&mut lines, is_written);
+            let dropped = self.take(&mut taken, is_written);
             if dropped > 0 {
                 // There is room for it: the buffer was emptied this moment.
                 tracing::warn!(lines = dropped, "dropped log lines: their reader did not read");
             }
+            lines.clear();
+            taken.format(self.form, &mut lines);
             is_written = output.write_all(&lines).and_then(|()| output.flush()).is_ok();
             let mut state = lock(&self.state);
             state.is_writing = false;
@@ -126,14 +219,14 @@ impl LogBufferShared {
             }
             self.written.notify_all();
             let keeps_waiting =
-                |state: &mut LogBufferState| !state.is_flushed && state.waiting.len() < EARLY_WRITE_BYTES;
+                |state: &mut LogBufferState| !state.is_flushed && state.waiting.size() < EARLY_WRITE_BYTES;
             drop(self.due.wait_timeout_while(state, WRITE_INTERVAL, keeps_waiting));
         }
     }
 
     /// Waits for lines and takes all of them. Returns how many were dropped and must be reported:
     /// none while writing fails, because the report itself would fail and be reported without end.
-    fn take(&self, lines: &mut Vec<u8>, reports: bool) -> u64 {
+    fn take(&self, lines: &mut WaitingLines, reports: bool) -> u64 {
         let mut state = lock(&self.state);
         state.is_idle = true;
         let mut state = recover(self.due.wait_while(state, |state| state.waiting.is_empty()));
@@ -200,7 +293,7 @@ mod tests {
         const LINES: usize = 200;
         let writes = Arc::new(AtomicUsize::new(0));
         let begun = Instant::now();
-        let buffer = LogBuffer::start(CountedWrites(writes.clone())).unwrap();
+        let buffer = LogBuffer::start(CountedWrites(writes.clone()), LogFormat::Text).unwrap();
         for _ in 0..LINES {
             buffer.add(b"line\n");
             let next = Instant::now() + Duration::from_micros(100);
@@ -213,5 +306,39 @@ mod tests {
         // One at the end of each interval, one at once, and one by the flush.
         let most = begun.elapsed().as_millis() / WRITE_INTERVAL.as_millis() + 2;
         assert!(writes > 0 && writes as u128 <= most, "{writes} writes, {most} intervals");
+    }
+
+    #[test]
+    fn lines_without_room_are_dropped_and_counted() {
+        let path = "/a".repeat(16 * 1024);
+        let texts = AccessTexts { request: "0123456789", path: &path, ..AccessTexts::default() };
+        let line = AccessLine { texts, ..AccessLine::default() };
+        let buffer = LogBuffer::default();
+        for _ in 0..2 * MAX_WAITING_BYTES / size_of::<WaitingAccess>() {
+            buffer.add_access(&line);
+        }
+        let mut state = std::mem::take(&mut *lock(&buffer.shared.state));
+        let count = state.waiting.access.len();
+        assert!(state.waiting.size() <= MAX_WAITING_BYTES, "{}", state.waiting.size());
+        assert!(count > 1000 && state.dropped > 0, "{count} lines, {} dropped", state.dropped);
+        let mut lines = Vec::new();
+        state.waiting.format(LogFormat::Json, &mut lines);
+        assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), count);
+        assert!(state.waiting.is_empty());
+    }
+
+    #[test]
+    fn line_that_waited_has_the_time_of_its_request_and_texts_that_are_cut() {
+        let mut waiting = WaitingLines::default();
+        let at = SystemTime::UNIX_EPOCH + Duration::from_micros(951_782_405_070_009);
+        let path = "é".repeat(5000);
+        let texts = AccessTexts { path: &path, ..AccessTexts::default() };
+        waiting.add_access(at, &AccessLine { texts, ..AccessLine::default() });
+        assert!(waiting.bytes.len() < 2 * (MAX_LOGGED_CHARS + 2));
+        let mut lines = Vec::new();
+        waiting.format(LogFormat::Text, &mut lines);
+        let line = String::from_utf8(lines).unwrap();
+        assert!(line.starts_with("2000-02-29T00:00:05.070009Z  INFO access: "), "{line}");
+        assert!(line.contains(&format!("path={}… ", "é".repeat(MAX_LOGGED_CHARS))), "{line}");
     }
 }

@@ -7,35 +7,49 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 
-use super::log::{LogOutput, is_hidden};
+use super::log::{LogFormat, is_hidden};
 use super::trace::HexText;
 
 /// Writes a line of level `info`: `log_line!("target", KIND NAME = VALUE, …)`. The kinds are the
-/// methods of [`LogLine`].
+/// methods of [`LogLine`]. With `to OUTPUT, at TIME;` before, the line has this time and goes to an optional
+/// [`LineOutput`]; without one it is an event.
 macro_rules! log_line {
-    ($target:literal, $($kind:ident $name:ident = $value:expr),* $(,)?) => {
+    ($target:literal, $($fields:tt)*) => {
         match $crate::telemetry::log::output() {
-            Some(output) => {
+            Some(mut output) => {
                 if output.shows($target) {
-                    match output.form() {
-                        $crate::telemetry::log::LogFormat::Text => {
-                            $crate::telemetry::log_line::log_line!(@line false $target, output, $($kind $name = $value,)*)
-                        }
-                        $crate::telemetry::log::LogFormat::Json => {
-                            $crate::telemetry::log_line::log_line!(@line true $target, output, $($kind $name = $value,)*)
-                        }
-                    }
+                    let (output, at) = (&mut output, std::time::SystemTime::now());
+                    $crate::telemetry::log_line::log_line!(@form output, at, $target, $($fields)*)
                 }
             }
-            None => tracing::info!(
-                target: $target,
-                $($name = $crate::telemetry::log_line::log_line!(@event $kind $value)),*
-            ),
+            None => $crate::telemetry::log_line::log_line!(@event_of $target, $($fields)*),
         }
     };
-    (@line $is_json:literal $target:literal, $output:expr, $($kind:ident $name:ident = $value:expr,)*) => {{
+    (to $output:expr, at $at:expr; $target:literal, $($fields:tt)*) => {
+        match $output {
+            Some(output) => $crate::telemetry::log_line::log_line!(@form output, $at, $target, $($fields)*),
+            None => $crate::telemetry::log_line::log_line!(@event_of $target, $($fields)*),
+        }
+    };
+    (@form $output:expr, $at:expr, $target:literal, $($fields:tt)*) => {
+        match $crate::telemetry::log_line::LineOutput::form(&*$output) {
+            $crate::telemetry::log::LogFormat::Text => {
+                $crate::telemetry::log_line::log_line!(@line false $target, $at, $output, $($fields)*)
+            }
+            $crate::telemetry::log::LogFormat::Json => {
+                $crate::telemetry::log_line::log_line!(@line true $target, $at, $output, $($fields)*)
+            }
+        }
+    };
+    (@event_of $target:literal, $($kind:ident $name:ident = $value:expr),* $(,)?) => {
+        tracing::info!(
+            target: $target,
+            $($name = $crate::telemetry::log_line::log_line!(@event $kind $value)),*
+        )
+    };
+    (@line $is_json:literal $target:literal, $at:expr, $output:expr, $($kind:ident $name:ident = $value:expr),* $(,)?) => {{
         let mut block = $crate::telemetry::log_line::EMPTY_BLOCK;
-        let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, &mut block);
+        let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, $at, &mut block);
         $(line.$kind($crate::telemetry::log_line::log_line!(@name $name), $value);)*
         line.write($target, $output);
     }};
@@ -62,6 +76,15 @@ macro_rules! log_line {
     (@event millis $value:expr) => { $value.map($crate::telemetry::log_line::milliseconds) };
 }
 pub(super) use log_line;
+
+/// The output of a line that is written without an event of `tracing`.
+pub(super) trait LineOutput {
+    /// Returns the form of the lines.
+    fn form(&self) -> LogFormat;
+
+    /// Writes a line, and escapes hidden characters in it if it may have some.
+    fn write(&mut self, line: &[u8], may_hide: bool);
+}
 
 /// The maximum number of characters of a peer's text that are logged.
 pub(super) const MAX_LOGGED_CHARS: usize = 200;
@@ -136,15 +159,15 @@ pub(super) struct LogLine<'b, const JSON: bool> {
 }
 
 impl<'b, const JSON: bool> LogLine<'b, JSON> {
-    /// Begins a line of level `info` with this target.
-    pub(super) fn new(target: &str, block: &'b mut [u8; BLOCK_BYTES]) -> Self {
+    /// Begins a line of level `info` with this target and time.
+    pub(super) fn new(target: &str, at: SystemTime, block: &'b mut [u8; BLOCK_BYTES]) -> Self {
         let mut line = Self::empty(block);
         if JSON {
             line.put(b"{\"timestamp\":\"", 14);
-            line.put(&now_text(), 27);
+            line.put(&utc_text(at), 27);
             line.put(b"\",\"level\":\"INFO\"", 16);
         } else {
-            line.put(&now_text(), 27);
+            line.put(&utc_text(at), 27);
             line.put(b"  INFO ", 7);
             line.push(target);
             line.put(b":", 1);
@@ -269,7 +292,7 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
     }
 
     /// Ends the line and writes it.
-    pub(super) fn write(mut self, target: &str, output: &LogOutput) {
+    pub(super) fn write(mut self, target: &str, output: &mut impl LineOutput) {
         if JSON {
             self.put(b",\"target\":\"", 11);
             self.push(target);
@@ -462,20 +485,19 @@ pub(super) fn rounded_micros(duration: Duration) -> u64 {
         .saturating_add(u64::from((duration.subsec_nanos() + 500) / 1000))
 }
 
-/// Returns the present time in UTC with microseconds (RFC 3339).
-fn now_text() -> [u8; 27] {
+/// Returns a time in UTC with microseconds (RFC 3339).
+fn utc_text(at: SystemTime) -> [u8; 27] {
     thread_local! {
         // All lines of a second have all but the last digits in common.
         static SECOND: Cell<(u64, [u8; 27])> = const { Cell::new((u64::MAX, [0; 27])) };
     }
-    let now = SystemTime::now();
     // A clock that was never set may be before 1970.
-    let Ok(since) = now.duration_since(UNIX_EPOCH) else { return time_text(now.into()) };
+    let Ok(since) = at.duration_since(UNIX_EPOCH) else { return time_text(at.into()) };
     let (second, mut text) = SECOND.get();
     if second == since.as_secs() {
         set_micros(&mut text, since.subsec_micros());
     } else {
-        text = time_text(now.into());
+        text = time_text(at.into());
         SECOND.set((since.as_secs(), text));
     }
     text
@@ -541,7 +563,7 @@ pub(super) fn milliseconds(duration: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::LogFormat;
+    use super::super::log::LogOutput;
     use super::super::log::tests::written;
     use super::*;
 
@@ -552,10 +574,8 @@ mod tests {
                 tracing::info!(target: "access", $($name = log_line!(@event $kind $value)),*);
             });
             let (output, kept) = LogOutput::kept($form);
-            match $form {
-                LogFormat::Text => log_line!(@line false "access", &output, $($kind $name = $value,)*),
-                LogFormat::Json => log_line!(@line true "access", &output, $($kind $name = $value,)*),
-            }
+            let at = SystemTime::now();
+            log_line!(to Some(&mut &output), at at; "access", $($kind $name = $value,)*);
             (event, kept())
         }};
     }
