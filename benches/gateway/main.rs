@@ -76,6 +76,8 @@ fn measure(options: &Options) {
 }
 
 async fn run(options: &Options) {
+    // Binaries of other profiles differ by 40 percent.
+    eprintln!("gateway: {}", process::gateway_binary());
     match &options.measurement {
         Measurement::Ways => report::print(options, &rounds(options).await),
         Measurement::Tasks(tasks) => crowd::run(*tasks, options).await,

@@ -178,7 +178,7 @@ impl Drop for Process {
 }
 
 /// Returns the binary of the gateway: that of the variable `BENCH_GATEWAY`, else that of this build.
-fn gateway_binary() -> String {
+pub(crate) fn gateway_binary() -> String {
     let given = env::var("BENCH_GATEWAY").ok().filter(|given| !given.is_empty());
     given.unwrap_or_else(|| env!("CARGO_BIN_EXE_mcp-a2a-gateway").to_owned())
 }
