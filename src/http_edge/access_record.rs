@@ -264,9 +264,9 @@ impl AccessRecord {
         &self,
         head: &Parts,
         no_agent: &AgentMetrics,
-        facts: impl Fn() -> ExchangeFacts<'a>,
+        exchange: impl Fn() -> ExchangeFacts<'a>,
     ) {
-        self.scope.end(|| self.span_facts(head, &facts()));
+        self.scope.end(|| self.span_facts(head, &exchange()));
         let took = self.begun.elapsed();
         let metrics = self.agent.as_ref().map_or(no_agent, |agent| &agent.metrics);
         metrics.request(self.method, self.outcome);
@@ -274,7 +274,7 @@ impl AccessRecord {
         if !log::shows_access() {
             return;
         }
-        let ExchangeFacts { listener, status, bytes_in, bytes_out } = facts();
+        let ExchangeFacts { listener, status, bytes_in, bytes_out } = exchange();
         let texts = AccessTexts {
             request: self.scope.id(),
             caller: self.caller.name(),

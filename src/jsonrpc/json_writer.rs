@@ -2,7 +2,7 @@
 //!
 //! Messages consist of short strings, most of them names of members, of which serde_json examines and adds each part on its
 //! own. Here a string is examined eight bytes at a time and added at once, and the names of a struct, which are those of the
-//! source, are not examined. Numbers, and strings with characters that have to be escaped, are written by serde_json.
+//! source and must need no escapes, are not examined. Numbers, and strings with characters that have to be escaped, are written by serde_json.
 
 use serde::de::value::MapDeserializer;
 use serde::ser::{self, Error as _, Serializer};
@@ -20,10 +20,11 @@ const RAW_VALUE: &str = "$serde_json::private::RawValue";
 /// As those of serde_json: the error of the value's own `Serialize`, and a key of a map that is no string, number or
 /// boolean. Then `out` has a part of the JSON.
 pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Result<(), Error> {
-    value.serialize(JsonWriter { out, is_raw: false })
+    value.serialize(JsonWriter { out, role: ValueRole::Value })
 }
 
-/// Returns a value as compact JSON. It is not parsed again, as that of [`RawValue::from_string`] is.
+/// Returns a value as compact JSON, in a buffer of `capacity` bytes that grows. It is not parsed again, as that of
+/// [`RawValue::from_string`] is.
 ///
 /// # Errors
 ///
@@ -39,11 +40,21 @@ pub(crate) fn to_raw_value<T: Serialize + ?Sized>(
     Box::deserialize(MapDeserializer::new(std::iter::once((RAW_VALUE, json))))
 }
 
+/// The place of a value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValueRole {
+    /// A value of its own, of a member or of an item.
+    Value,
+    /// The key of a map.
+    Key,
+    /// The text of a raw value.
+    RawText,
+}
+
 /// Writes one value.
 struct JsonWriter<'w> {
     out: &'w mut Vec<u8>,
-    /// True for the text of a raw value.
-    is_raw: bool,
+    role: ValueRole,
 }
 
 /// Writes the members of an object or the items of an array.
@@ -51,7 +62,7 @@ struct MemberWriter<'w> {
     out: &'w mut Vec<u8>,
     is_first: bool,
     is_raw: bool,
-    /// Ends the object or the array, and what it is in.
+    /// Ends the object or the array, and the object of its variant.
     end: &'static str,
 }
 
@@ -74,6 +85,10 @@ impl<'w> JsonWriter<'w> {
     }
 }
 
+fn no_key() -> Error {
+    Error::custom("key must be a string")
+}
+
 /// Adds a string in quotation marks.
 fn write_string(out: &mut Vec<u8>, text: &str) -> Result<(), Error> {
     if has_escapes(text.as_bytes()) {
@@ -94,7 +109,7 @@ fn has_escapes(text: &[u8]) -> bool {
         Some(last) => u64::from_le_bytes(*last),
         None => rest.iter().fold(u64::from_le_bytes([b'0'; 8]), |chunk, byte| chunk << 8 | u64::from(*byte)),
     };
-    // All of a short text, without an early end.
+    // Up to 64 bytes at once, without an early end within them.
     chunks
         .chunks(8)
         .any(|eight| eight.iter().fold(0, |all, chunk| all | escapes(u64::from_le_bytes(*chunk))) != 0)
@@ -106,8 +121,7 @@ fn has_escapes(text: &[u8]) -> bool {
 #[inline]
 fn escapes(chunk: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
-    // The first bit of each byte that is below a limit, unless the bit is set in the byte itself. Above the lowest such byte
-    // it may be set for others too.
+    // The highest bit of each byte that is below a limit. Above the lowest such byte it may be set for others too.
     let below = |chunk: u64, limit: u8| chunk.wrapping_sub(EACH * u64::from(limit)) & !chunk;
     let equal = |byte: u8| below(chunk ^ (EACH * u64::from(byte)), 1);
     (below(chunk, b' ') | equal(b'"') | equal(b'\\')) & (EACH << 7)
@@ -149,7 +163,7 @@ impl<'w> Serializer for JsonWriter<'w> {
     }
 
     fn serialize_str(self, value: &str) -> Result<(), Error> {
-        if self.is_raw {
+        if self.role == ValueRole::RawText {
             self.literal(value);
             return Ok(());
         }
@@ -225,6 +239,9 @@ impl<'w> Serializer for JsonWriter<'w> {
 
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<MemberWriter<'w>, Error> {
         if name == RAW_VALUE {
+            if self.role == ValueRole::Key {
+                return Err(no_key());
+            }
             return Ok(MemberWriter { out: self.out, is_first: true, is_raw: true, end: "" });
         }
         Ok(self.members("{", "}"))
@@ -255,7 +272,11 @@ impl MemberWriter<'_> {
 
     fn field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Error> {
         if self.is_raw {
-            return value.serialize(JsonWriter { out: self.out, is_raw: true });
+            // Another name is the tag that serde adds to a variant: a raw value has no place for it.
+            return match name {
+                RAW_VALUE => value.serialize(JsonWriter { out: self.out, role: ValueRole::RawText }),
+                _ => Err(Error::custom("expected a raw value")),
+            };
         }
         debug_assert!(!has_escapes(name.as_bytes()), "{name:?} has to be escaped");
         self.out.reserve(name.len() + 4);
@@ -279,14 +300,14 @@ impl ser::SerializeMap for MemberWriter<'_> {
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
         self.separate();
         let start = self.out.len();
-        write_json(self.out, key)?;
+        key.serialize(JsonWriter { out: self.out, role: ValueRole::Key })?;
         match self.out.get(start) {
             Some(b'"') => {}
             Some(b'-' | b'0'..=b'9' | b't' | b'f') => {
                 self.out.insert(start, b'"');
                 self.out.push(b'"');
             }
-            _ => return Err(Error::custom("key must be a string")),
+            _ => return Err(no_key()),
         }
         self.out.push(b':');
         Ok(())
@@ -373,6 +394,52 @@ mod tests {
         Newtype(Option<u8>),
         Tuple(bool, i64),
         Members { a: u64, b: () },
+        Raw(Box<RawValue>),
+        NoItems(),
+        NoMembers {},
+    }
+
+    #[derive(Serialize)]
+    struct Empty {}
+
+    #[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+    enum Key {
+        Unit,
+        Newtype(Option<Box<str>>),
+    }
+
+    #[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
+    struct NewtypeKey(Option<i8>);
+
+    #[derive(Serialize)]
+    #[serde(tag = "kind")]
+    enum Tagged {
+        Members { a: u8 },
+        Raw(Box<RawValue>),
+    }
+
+    struct FloatKeys(f64);
+
+    impl Serialize for FloatKeys {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_map([(self.0, 1)])
+        }
+    }
+
+    struct RawKey(Box<RawValue>);
+
+    impl Serialize for RawKey {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_map([(&self.0, 1)])
+        }
+    }
+
+    struct Shown;
+
+    impl Serialize for Shown {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_str("a \"text\"")
+        }
     }
 
     #[derive(Serialize)]
@@ -397,6 +464,9 @@ mod tests {
                 Variants::Newtype(None),
                 Variants::Tuple(true, -1),
                 Variants::Members { a: u64::MAX, b: () },
+                Variants::Raw(raw("[ 1 ]")),
+                Variants::NoItems(),
+                Variants::NoMembers {},
             ]
         };
         let first = raw("{ \"a\\u00e9\": [1.0,  \"\\\\\"] }");
@@ -417,6 +487,11 @@ mod tests {
         assert_same(&BTreeMap::from([(1, 'a'), (-2, '\u{7f}')]));
         assert_same(&BTreeMap::from([(true, Vec::<u8>::new())]));
         assert_same(&BTreeMap::from([('k', Map::new())]));
+        assert_same(&BTreeMap::from([(Key::Unit, Empty {})]));
+        assert_same(&BTreeMap::from([(NewtypeKey(Some(1)), ())]));
+        assert_same(&FloatKeys(1.5));
+        assert_same(&Tagged::Members { a: 1 });
+        assert_same(&Shown);
         assert_same(b"bytes".as_slice());
     }
 
@@ -431,27 +506,17 @@ mod tests {
     }
 
     #[test]
-    fn key_that_is_no_string_is_an_error() {
-        for value in
-            [&BTreeMap::from([(vec![1], 1)]) as &dyn erased::Shown, &BTreeMap::from([(None::<u8>, 1)])]
-        {
-            assert!(value.fails());
+    fn errors_are_those_of_serde_json() {
+        fn assert_fails<T: Serialize>(value: &T) {
+            assert!(write_json(&mut Vec::new(), value).is_err() && serde_json::to_vec(value).is_err());
         }
-    }
-
-    /// Values of several types.
-    mod erased {
-        use super::{Serialize, write_json};
-
-        pub(super) trait Shown {
-            fn fails(&self) -> bool;
-        }
-
-        impl<T: Serialize> Shown for T {
-            fn fails(&self) -> bool {
-                write_json(&mut Vec::new(), self).is_err() && serde_json::to_vec(self).is_err()
-            }
-        }
+        assert_fails(&BTreeMap::from([(vec![1], 1)]));
+        assert_fails(&BTreeMap::from([(NewtypeKey(None), 1)]));
+        assert_fails(&BTreeMap::from([(Key::Newtype(Some("a".into())), 1)]));
+        assert_fails(&FloatKeys(f64::NAN));
+        let raw = || RawValue::from_string("\"a\"".to_owned()).unwrap();
+        assert_fails(&Tagged::Raw(raw()));
+        assert_fails(&RawKey(raw()));
     }
 
     #[test]

@@ -19,9 +19,9 @@ use super::trace::{HexText, RequestScope};
 /// The line of a completed request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct AccessLine<'a> {
-    /// What peers and the configuration named.
+    /// The texts that peers and the configuration chose.
     pub(crate) texts: AccessTexts<'a>,
-    /// All else.
+    /// The facts of fixed size.
     pub(crate) facts: AccessFacts,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct AccessTexts<'a> {
 pub(super) const ACCESS_TEXTS: usize = 7;
 
 impl<'a> AccessTexts<'a> {
-    /// Returns all texts, in an order of their own.
+    /// Returns all texts, in the order in which they wait.
     pub(super) fn all(self) -> [&'a str; ACCESS_TEXTS] {
         let Self { request, caller, listener, method, path, tool, agent } = self;
         [request, caller, listener, method, path, tool, agent]
@@ -61,7 +61,8 @@ impl<'a> AccessTexts<'a> {
     }
 }
 
-/// The facts about a completed request that are no texts of others. `None` for steps that were not reached.
+/// The facts of fixed size about a completed request: numbers, addresses and words of the gateway. `None` for steps that were
+/// not reached.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct AccessFacts {
     /// The id of the trace that it belongs to.

@@ -15,8 +15,8 @@ use super::log::{FormattedLines, LogFormat};
 use super::log_line::MAX_LOGGED_CHARS;
 use crate::sync::{lock, recover};
 
-/// The maximum size of the waiting lines, in bytes. The writing thread may hold about three
-/// times as much.
+/// The maximum size of the waiting lines, in bytes. Formatted lines of the writing
+/// thread are at most about six times as large, if all texts are control characters.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// The shortest time between two writes: waking the thread for each line costs more than the line.
@@ -128,7 +128,7 @@ impl WaitingLines {
     fn format(&mut self, form: LogFormat, lines: &mut Vec<u8>) {
         let bytes = &self.bytes;
         // One check of all: each line is UTF-8, as each text is.
-        let texts = str::from_utf8(bytes).unwrap_or_default();
+        let all = str::from_utf8(bytes).ok();
         let mut next = 0;
         for WaitingAccess { at, start, lengths, facts } in &self.access {
             lines.extend_from_slice(bytes.get(next..*start).unwrap_or_default());
@@ -137,7 +137,8 @@ impl WaitingLines {
             for (text, length) in of_line.iter_mut().zip(lengths) {
                 let start = next;
                 next += usize::from(*length);
-                *text = texts.get(start..next).unwrap_or_default();
+                let alone = || bytes.get(start..next).and_then(|text| str::from_utf8(text).ok());
+                *text = all.map_or_else(alone, |all| all.get(start..next)).unwrap_or_default();
             }
             let line = AccessLine { texts: AccessTexts::of(of_line), facts: *facts };
             line.write_to(*at, Some(&mut FormattedLines { lines, form }));

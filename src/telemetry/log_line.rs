@@ -284,9 +284,9 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
         let micros = rounded_micros(value);
         self.number(name, micros / 1000);
         let digits = four_digits(u32::try_from(micros % 1000).unwrap_or_default());
-        // The first digit is none: the point takes its place. One decimal is always shown.
+        // The first of four digits is always 0: the point takes its place. One decimal is always shown.
         let zeros = (digits | 1 << 8).leading_zeros() / 8;
-        let [_, decimals @ ..] = (digits | DIGITS).to_le_bytes();
+        let [_, decimals @ ..] = (digits | FOUR_ZEROS).to_le_bytes();
         let [a, b, c] = decimals;
         self.put(&[b'.', a, b, c], 4 - zeros as usize);
     }
@@ -403,11 +403,11 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
         } else if let Some((first, last)) = ends::<4>(text) {
             let shift = 8 * (length - 4);
             let chunk = u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << shift;
-            see(chunk | FILL << (8 * length));
+            see(chunk | EIGHT_ZEROS << (8 * length));
             *room.first_chunk_mut()? = chunk.to_le_bytes();
         } else {
             let chunk = text.iter().rev().fold(0, |chunk, byte| chunk << 8 | u64::from(*byte));
-            see(chunk | FILL << (8 * length));
+            see(chunk | EIGHT_ZEROS << (8 * length));
             *room.first_chunk_mut()? = chunk.to_le_bytes();
         }
         Some(())
@@ -456,14 +456,14 @@ fn ends<const N: usize>(text: &[u8]) -> Option<(&[u8; N], &[u8; N])> {
 }
 
 /// Digits to fill up a chunk that has too few bytes.
-const FILL: u64 = u64::from_le_bytes(*b"00000000");
+const EIGHT_ZEROS: u64 = u64::from_le_bytes(*b"00000000");
 
 /// Returns true if one of eight bytes is not the same in quotation marks as without, in one of the forms: a control
-/// character, a quotation mark, a backslash, or no ASCII.
+/// character, a quotation mark, a backslash, or not ASCII.
 #[inline]
 fn has_special(chunk: u64) -> bool {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
-    // The first bit of each byte that is below a limit; above the lowest one it may be set for others too.
+    // The highest bit of each byte that is below a limit. Above the lowest such byte it may be set for others too.
     let below = |chunk: u64, limit: u8| chunk.wrapping_sub(EACH * u64::from(limit)) & !chunk;
     let equal = |byte: u8| below(chunk ^ (EACH * u64::from(byte)), 1);
     let special = chunk | below(chunk, b' ') | equal(b'"') | equal(b'\\') | equal(0x7f);
@@ -473,7 +473,7 @@ fn has_special(chunk: u64) -> bool {
 /// Returns true if a text is the same in quotation marks as without, in both forms.
 fn is_simple_text(text: &str) -> bool {
     let (chunks, rest) = text.as_bytes().as_chunks();
-    let rest = rest.iter().fold(FILL, |chunk, byte| chunk << 8 | u64::from(*byte));
+    let rest = rest.iter().fold(EIGHT_ZEROS, |chunk, byte| chunk << 8 | u64::from(*byte));
     chunks.iter().all(|chunk| !has_special(u64::from_le_bytes(*chunk))) && !has_special(rest)
 }
 
@@ -505,13 +505,13 @@ fn utc_text(at: SystemTime) -> [u8; 27] {
 
 /// Writes the microseconds of a time.
 fn set_micros(text: &mut [u8; 27], micros: u32) {
-    let digits = |number| (four_digits(number) | DIGITS).to_le_bytes();
+    let digits = |number| (four_digits(number) | FOUR_ZEROS).to_le_bytes();
     let [.., a, b, c, d, e, f, _] = text;
     ([_, *a, *b, *c], [_, *d, *e, *f]) = (digits(micros / 1000), digits(micros % 1000));
 }
 
 /// Four zeros as text.
-const DIGITS: u32 = u32::from_le_bytes(*b"0000");
+const FOUR_ZEROS: u32 = u32::from_le_bytes(*b"0000");
 
 /// Returns the digits of a number below 10,000, the first one in the lowest byte: one number in place of four.
 #[inline]
@@ -528,7 +528,7 @@ fn four_digits(number: u32) -> u32 {
 fn short_number(number: u32) -> (u32, usize) {
     let digits = four_digits(number);
     let zeros = ((digits | 1 << 24).trailing_zeros() / 8) as usize;
-    ((digits | DIGITS) >> (8 * zeros), 4 - zeros)
+    ((digits | FOUR_ZEROS) >> (8 * zeros), 4 - zeros)
 }
 
 /// Returns a time in UTC with microseconds (RFC 3339).
@@ -640,11 +640,12 @@ mod tests {
                 let mut line = LogLine::<true>::empty(&mut block);
                 line.push(&start);
                 line.plain(log_line!(@name tool), Some(text));
+                line.plain(log_line!(@name agent), Some("a\"b"));
                 line.hex(log_line!(@name trace), Some(HexText::<4>::new([0x0a, 0xf1])));
                 line.millis(log_line!(@name ms), Some(Duration::from_micros(1_250)));
                 line.address(log_line!(@name client), Some(IpAddr::from([10, 0, 200, 1])));
                 let whole = format!(
-                    "{start},\"tool\":\"{text}\",\"trace\":\"0af1\",\"ms\":1.25,\"client\":\"10.0.200.1\""
+                    "{start},\"tool\":\"{text}\",\"agent\":\"a\\\"b\",\"trace\":\"0af1\",\"ms\":1.25,\"client\":\"10.0.200.1\""
                 );
                 assert_eq!(line.with_bytes(<[u8]>::to_vec), whole.as_bytes());
             }

@@ -589,7 +589,10 @@ impl Tracer {
         // Not by the id of the trace, which a client can choose.
         let is_sampled = match parent.filter(|_| self.trusts_clients) {
             Some(parent) => parent.is_sampled,
-            None => self.threshold == u64::MAX || insecure_random() < [self.threshold],
+            None => {
+                let [random] = insecure_random();
+                self.threshold == u64::MAX || random < self.threshold
+            }
         };
         if !is_sampled {
             let (trace, span) = random_ids();

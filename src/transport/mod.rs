@@ -109,8 +109,8 @@ enum ExchangeFailure {
 /// Returns true for a value of a header field that is not empty: visible ASCII, spaces and tabs (RFC 9110 §5.5).
 fn is_field_value(value: &[u8]) -> bool {
     // Without an early end, which would compare byte by byte.
-    let is_other = |byte: u8| u8::from(byte.wrapping_sub(b' ') > b'~' - b' ') & u8::from(byte != b'\t');
-    !value.is_empty() && value.iter().fold(0, |others, byte| others | is_other(*byte)) == 0
+    let is_forbidden = |byte: u8| u8::from(byte.wrapping_sub(b' ') > b'~' - b' ') & u8::from(byte != b'\t');
+    !value.is_empty() && value.iter().fold(0, |forbidden, byte| forbidden | is_forbidden(*byte)) == 0
 }
 
 impl HttpClient {
