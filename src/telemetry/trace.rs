@@ -388,7 +388,7 @@ pub(crate) struct RequestTrace {
     context: TraceContext,
     /// Its text.
     parent: ParentText,
-    /// Its span, if it is exported. Boxed, because most requests have none, and it is ten times as large as all else here.
+    /// Its span, if it is exported. Boxed, because most requests have none: it is three times as large as all else here.
     recorded: Option<Box<RecordedSpan>>,
 }
 
