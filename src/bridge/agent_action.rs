@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::arguments::{FileArgument, ToolArguments};
 use super::extension::{ClientExtensions, MessageExtensions};
 use crate::a2a::{Message, Part, PartBody, Role, uuid};
-use crate::jsonrpc::to_raw_value;
+use crate::jsonrpc::write_raw_value;
 use crate::seal::{ContextRef, Sealer, TaskKey};
 
 /// The action at the agent.
@@ -141,7 +141,7 @@ fn metadata(sender: &CallOrigin<'_>, passing: &MessageExtensions<'_>) -> Option<
         && metadata.skill.is_none()
         && metadata.traceparent.is_none()
         && metadata.tracestate.is_none();
-    if empty { None } else { to_raw_value(&metadata, METADATA_BYTES).ok() }
+    if empty { None } else { write_raw_value(&metadata, METADATA_BYTES).ok() }
 }
 
 fn file(file: FileArgument) -> Part {

@@ -1,8 +1,9 @@
-//! Writes compact JSON, byte for byte as serde_json does, in about a third of the time.
+//! Writes compact JSON, byte for byte as serde_json does, with about half of the instructions.
 //!
 //! Messages consist of short strings, most of them names of members, of which serde_json examines and adds each part on its
 //! own. Here a string is examined eight bytes at a time and added at once, and the names of a struct, which are those of the
-//! source and must need no escapes, are not examined. Numbers, and strings with characters that have to be escaped, are written by serde_json.
+//! source and must need no escapes, are not examined. Numbers, and strings with characters that have to be escaped, are written
+//! by serde_json.
 
 use serde::de::value::MapDeserializer;
 use serde::ser::{self, Error as _, Serializer};
@@ -20,7 +21,7 @@ const RAW_VALUE: &str = "$serde_json::private::RawValue";
 /// As those of serde_json: the error of the value's own `Serialize`, and a key of a map that is no string, number or
 /// boolean. Then `out` has a part of the JSON.
 pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Result<(), Error> {
-    value.serialize(JsonWriter { out, role: ValueRole::Value })
+    value.serialize(JsonSerializer { out, role: ValueRole::Value })
 }
 
 /// Returns a value as compact JSON, in a buffer of `capacity` bytes that grows. It is not parsed again, as that of
@@ -29,7 +30,7 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) ->
 /// # Errors
 ///
 /// As [`write_json`].
-pub(crate) fn to_raw_value<T: Serialize + ?Sized>(
+pub(crate) fn write_raw_value<T: Serialize + ?Sized>(
     value: &T,
     capacity: usize,
 ) -> Result<Box<RawValue>, Error> {
@@ -52,7 +53,7 @@ enum ValueRole {
 }
 
 /// Writes one value.
-struct JsonWriter<'w> {
+struct JsonSerializer<'w> {
     out: &'w mut Vec<u8>,
     role: ValueRole,
 }
@@ -66,7 +67,7 @@ struct MemberWriter<'w> {
     end: &'static str,
 }
 
-impl<'w> JsonWriter<'w> {
+impl<'w> JsonSerializer<'w> {
     fn literal(self, json: &str) {
         self.out.extend_from_slice(json.as_bytes());
     }
@@ -136,7 +137,7 @@ macro_rules! numbers {
     };
 }
 
-impl<'w> Serializer for JsonWriter<'w> {
+impl<'w> Serializer for JsonSerializer<'w> {
     type Ok = ();
     type Error = Error;
     type SerializeSeq = MemberWriter<'w>;
@@ -274,7 +275,7 @@ impl MemberWriter<'_> {
         if self.is_raw {
             // Another name is the tag that serde adds to a variant: a raw value has no place for it.
             return match name {
-                RAW_VALUE => value.serialize(JsonWriter { out: self.out, role: ValueRole::RawText }),
+                RAW_VALUE => value.serialize(JsonSerializer { out: self.out, role: ValueRole::RawText }),
                 _ => Err(Error::custom("expected a raw value")),
             };
         }
@@ -300,7 +301,7 @@ impl ser::SerializeMap for MemberWriter<'_> {
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
         self.separate();
         let start = self.out.len();
-        key.serialize(JsonWriter { out: self.out, role: ValueRole::Key })?;
+        key.serialize(JsonSerializer { out: self.out, role: ValueRole::Key })?;
         match self.out.get(start) {
             Some(b'"') => {}
             Some(b'-' | b'0'..=b'9' | b't' | b'f') => {
@@ -498,11 +499,11 @@ mod tests {
     #[test]
     fn raw_value_is_that_of_serde_json() {
         for text in ["", "a", "\"\n"] {
-            let raw = to_raw_value(&json!({ "text": text, "list": [1, null] }), 8).unwrap();
+            let raw = write_raw_value(&json!({ "text": text, "list": [1, null] }), 8).unwrap();
             assert_eq!(raw.get(), format!(r#"{{"list":[1,null],"text":{}}}"#, json!(text)));
             assert_same(&raw);
         }
-        assert!(to_raw_value(&BTreeMap::from([((), 1)]), 0).is_err());
+        assert!(write_raw_value(&BTreeMap::from([((), 1)]), 0).is_err());
     }
 
     #[test]

@@ -24,7 +24,7 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use json_text::JsonText;
-pub(crate) use json_writer::{to_raw_value, write_json};
+pub(crate) use json_writer::{write_json, write_raw_value};
 pub use message::{
     Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, recover_id,
     write_error, write_result,
