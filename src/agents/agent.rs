@@ -19,6 +19,7 @@ use super::card_fetch::CardFetchError;
 use super::card_fetch::CardKeys;
 use super::endpoints::{AffinityId, Endpoints, SharedEndpoints};
 use super::grpc;
+use super::request_head::HeadCache;
 use super::resolved::{AgentAddress, AgentFacts, CardPolicy, of_source, trusted};
 use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, InterfacePin};
@@ -396,7 +397,7 @@ impl Agent {
     ) -> Result<EndpointRoute, CardFetchError> {
         let target = self.target(address.clone(), binding == Binding::Grpc, shows)?;
         let path = address.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        Ok(EndpointRoute { target, address, shows, path })
+        Ok(EndpointRoute { target, address, shows, path, heads: HeadCache::default() })
     }
 
     /// Returns the permissions of its card.

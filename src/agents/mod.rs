@@ -15,6 +15,7 @@ mod endpoints;
 mod forward;
 mod grpc;
 mod locate;
+mod request_head;
 mod resolved;
 mod rpc;
 #[cfg(test)]

@@ -11,16 +11,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, StatusCode, Uri};
 use opentelemetry::KeyValue;
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::endpoints::{Endpoints, TriedEndpoints};
-use super::grpc::{self, AgentResponse, GrpcMethod, GrpcResponse, ReplyError};
+use super::grpc::{AgentResponse, GrpcMethod, GrpcResponse, ReplyError};
+use super::request_head::HeadCache;
 use super::rpc::{AgentRequest, ForwardedContext};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, Message};
 use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
@@ -114,7 +113,6 @@ pub(super) enum MethodOverride {
 }
 
 /// An address and its upstream.
-#[derive(Clone)]
 pub(super) struct EndpointRoute {
     pub(super) address: AgentAddress,
     /// True if the client certificate is presented there.
@@ -122,6 +120,7 @@ pub(super) struct EndpointRoute {
     pub(super) target: Upstream,
     /// The path, without API keys.
     pub(super) path: PathAndQuery,
+    pub(super) heads: HeadCache,
 }
 
 impl RouteTable {
@@ -324,13 +323,16 @@ impl ResolvedAgent {
                 Ok(turn) => turn,
                 Err(resting) => return Err(failed.unwrap_or(resting)),
             };
-            let mut request = Request::new(body.clone());
-            let target = self.prepare(&mut request, ask, turn.at(), pass)?;
+            let ways = self.ways.load();
+            let way =
+                ways.of(ask.method, turn.at()).ok_or(AgentFailure::Internal("there is no such endpoint"))?;
+            let (target, head) = (way.target.clone(), self.head(way, ask, pass)?);
+            drop(ways);
             let mut trace = self.trace().map(|trace| trace.exchange(|| self.exchange_facts(ask, &target)));
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             let fields = trace.as_ref().map(ExchangeTrace::fields);
-            let answered =
-                client.send_with_fields(&target, request, fields.as_ref().map_or(&[], |fields| fields)).await;
+            let fields = fields.as_ref().map_or(&[][..], |fields| fields);
+            let answered = client.send_body(&target, &head, fields, body.clone()).await;
             let mut span = trace.as_mut().and_then(|trace| trace.span.take());
             match answered {
                 Ok(reply) => {
@@ -402,46 +404,6 @@ impl ResolvedAgent {
                 KeyValue::new("a2a.protocol.version", self.interface.dialect.version()),
             ],
         }
-    }
-
-    /// Sets the path and the credentials of a request. A header of a client never replaces one of
-    /// the gateway.
-    fn prepare(
-        &self,
-        request: &mut Request<Bytes>,
-        ask: &AgentRequest,
-        at: usize,
-        pass: Option<&AccessToken>,
-    ) -> Result<Upstream, AgentFailure> {
-        let ways = self.ways.load();
-        let way = ways.of(ask.method, at).ok_or(AgentFailure::Internal("there is no such endpoint"))?;
-        let shown = self.credentials.request_credentials();
-        let path = ask.path(&way.path)?;
-        let keyed = shown.keyed(&path).map_err(AgentFailure::Internal)?;
-        let mut headers = HeaderMap::clone(self.named.as_deref().unwrap_or(&self.headers));
-        if self.interface.binding == Binding::Grpc {
-            if keyed != path {
-                return Err(AgentFailure::Internal("its API key is for a query, which gRPC does not have"));
-            }
-            headers.extend(grpc::timeout(way.target.timeouts().total).map(|time| (grpc::TIMEOUT, time)));
-        }
-        if ask.body.is_empty() {
-            headers.remove(CONTENT_TYPE);
-        }
-        if let Some(along) = self.along.as_ref().filter(|_| !self.forwards.is_empty()) {
-            let mut first = HeaderMap::new();
-            along.insert(&self.forwards, &mut first);
-            first.extend(headers);
-            headers = first;
-        }
-        shown.apply(ask.method, &mut headers);
-        if let Some(pass) = pass {
-            headers.insert(AUTHORIZATION, pass.value().clone());
-        }
-        *request.method_mut() = ask.verb.clone();
-        *request.uri_mut() = keyed.into();
-        *request.headers_mut() = headers;
-        Ok(way.target.clone())
     }
 }
 

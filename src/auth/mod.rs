@@ -35,7 +35,8 @@ pub(crate) use inbound::{
 pub(crate) use jwks::{ALGORITHMS, KeySet, SignatureError};
 pub use outbound::SubjectToken;
 pub(crate) use outbound::{
-    AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, TlsIdentity, TokenUnavailable,
+    AccessToken, AgentTokens, CardKey, Credentials, ReloadOutcome, RequestCredentials, TlsIdentity,
+    TokenUnavailable,
 };
 pub(crate) use rules::{Action, PolicyDecision, Rules};
 

@@ -39,8 +39,8 @@ pub(crate) const TRACEPARENT: &str = "traceparent";
 /// The header with the data of tracing systems.
 pub(crate) const TRACESTATE: &str = "tracestate";
 /// The same for headers, checked once.
-const PARENT_NAME: HeaderName = HeaderName::from_static(TRACEPARENT);
-const STATE_NAME: HeaderName = HeaderName::from_static(TRACESTATE);
+static PARENT_NAME: HeaderName = HeaderName::from_static(TRACEPARENT);
+static STATE_NAME: HeaderName = HeaderName::from_static(TRACESTATE);
 
 /// The maximum size of a `traceparent`: one of a later version may be longer than 55 characters.
 const MAX_PARENT_BYTES: usize = 256;
@@ -477,9 +477,9 @@ pub(crate) struct ExchangeTrace {
 
 impl ExchangeTrace {
     /// Returns the header fields of the request, in place of others with these names: one without a value is not sent.
-    pub(crate) fn fields(&self) -> [(HeaderName, &[u8]); 2] {
+    pub(crate) fn fields(&self) -> [(&'static HeaderName, &[u8]); 2] {
         let ParentText(parent) = &self.parent;
-        [(PARENT_NAME, parent), (STATE_NAME, self.state.as_deref().unwrap_or_default().as_bytes())]
+        [(&PARENT_NAME, parent), (&STATE_NAME, self.state.as_deref().unwrap_or_default().as_bytes())]
     }
 }
 
@@ -908,7 +908,7 @@ mod tests {
         scope.begin_trace(None);
         let exchange = scope.trace().unwrap().exchange(|| unreachable!());
         assert!(exchange.span.is_none());
-        assert_eq!(exchange.fields(), [(PARENT_NAME, PARENT.as_bytes()), (STATE_NAME, b"")]);
+        assert_eq!(exchange.fields(), [(&PARENT_NAME, PARENT.as_bytes()), (&STATE_NAME, b"")]);
         end(&scope);
     }
 

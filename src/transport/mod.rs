@@ -14,6 +14,7 @@ mod connect;
 mod error;
 mod http1;
 mod http2;
+mod request;
 mod response;
 mod tls_config;
 mod upstream;
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, Request};
+use http::Request;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -32,6 +33,7 @@ pub use address_policy::{AddressClass, AddressPolicy};
 pub(crate) use connect::{FileDescriptorBudget, filter_addresses, host_of};
 pub(crate) use error::{ConnectFailure, TlsFailure};
 pub use error::{DeliveryState, ExchangeError, TransportError};
+pub(crate) use request::{AddedField, RequestHead};
 pub(crate) use response::BodyPieces;
 pub use response::Response;
 #[cfg(test)]
@@ -45,6 +47,7 @@ use connect::NewConnection;
 use error::is_refused_unread;
 use http1::{Http1Connection, UnansweredRequest};
 use http2::StreamPermit;
+use request::OutboundRequest;
 use response::ConnectionHandle;
 use upstream::{ConnectionPool, IdleConnection, UpstreamInner};
 
@@ -106,13 +109,6 @@ enum ExchangeFailure {
     Final(TransportError),
 }
 
-/// Returns true for a value of a header field that is not empty: visible ASCII, spaces and tabs (RFC 9110 §5.5).
-fn is_field_value(value: &[u8]) -> bool {
-    // Without an early end, which would compare byte by byte.
-    let is_forbidden = |byte: u8| u8::from(byte.wrapping_sub(b' ') > b'~' - b' ') & u8::from(byte != b'\t');
-    !value.is_empty() && value.iter().fold(0, |forbidden, byte| forbidden | is_forbidden(*byte)) == 0
-}
-
 impl HttpClient {
     /// Creates a client. Spawns nothing and needs no runtime.
     #[must_use]
@@ -159,31 +155,32 @@ impl HttpClient {
     /// [`TransportError`]; [`TransportError::sent`] tells if the agent may have received the
     /// request.
     pub async fn send(&self, target: &Upstream, request: Request<Bytes>) -> Result<Response, TransportError> {
-        self.send_with_fields(target, request, &[]).await
+        let (parts, body) = request.into_parts();
+        self.send_body(target, &target.head(parts)?, &[], body).await
     }
 
-    /// Sends a request as [`Self::send`] does, with header fields that replace those of its header map: each name
-    /// with its value, of visible ASCII, spaces and tabs. A field without such a value is only removed. Not for fields of
-    /// the framing. HTTP/1.1 writes them without an insertion into the header map of each request.
+    /// Sends a request with this head, these fields and this body, as [`Self::send`] does. HTTP/1.1 writes the fields
+    /// without an insertion into a header map.
     ///
     /// # Errors
     ///
     /// As [`Self::send`].
-    pub(crate) async fn send_with_fields(
+    pub(crate) async fn send_body(
         &self,
         target: &Upstream,
-        request: Request<Bytes>,
-        fields: &[(HeaderName, &[u8])],
+        head: &RequestHead,
+        fields: &[AddedField<'_>],
+        body: Bytes,
     ) -> Result<Response, TransportError> {
         let begun = Instant::now();
         let give_up = after(begun, target.timeouts.total);
         self.know(&target.origin);
-        let request = target.origin.prepare(request)?;
+        let request = OutboundRequest { head, fields, body };
         let (mut fresh, mut now) = (false, begun);
         loop {
             let connection = self.connection(target, fresh, now, give_up).await;
             let connection = connection.inspect_err(|error| self.count(error))?;
-            match self.exchange(target, connection, &request, fields, give_up).await {
+            match self.exchange(target, connection, &request, give_up).await {
                 Ok(reply) => return Ok(reply),
                 Err(ExchangeFailure::Final(error)) => return Err(error),
                 Err(ExchangeFailure::Unsent(error)) if fresh => {
@@ -223,8 +220,7 @@ impl HttpClient {
         &self,
         target: &Upstream,
         connection: ReadyConnection,
-        request: &Request<Bytes>,
-        fields: &[(HeaderName, &[u8])],
+        request: &OutboundRequest<'_>,
         give_up: Instant,
     ) -> Result<Response, ExchangeFailure> {
         let ReadyConnection { handle, since, is_new } = connection;
@@ -236,7 +232,7 @@ impl HttpClient {
         };
         let answered = match handle {
             ConnectionHandle::Http1(mut connection) => {
-                match connection.exchange(request, fields, &target.origin.host_header, deadline).await {
+                match connection.exchange(request, &target.origin, deadline).await {
                     Some(Ok(head)) => Ok((head, None, ConnectionHandle::Http1(connection))),
                     Some(Err(UnansweredRequest { error, is_unsent: true })) => {
                         Err(ExchangeFailure::Unsent(error.into()))
@@ -248,7 +244,7 @@ impl HttpClient {
                 }
             }
             ConnectionHandle::Http2(mut stream) => {
-                let outgoing = target.origin.for_http2(request, fields).map_err(ExchangeFailure::Final)?;
+                let outgoing = request.to_http2(&target.origin).map_err(ExchangeFailure::Final)?;
                 let answered = stream.exchange(outgoing, deadline).await;
                 if !matches!(answered, Some(Ok(_))) {
                     target.origin.pool.forget(stream.connection());

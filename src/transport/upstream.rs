@@ -4,7 +4,8 @@
 //! An upstream owns its pool. So connections opened with one credential are never used for another,
 //! and a new credential (a new upstream) never finds old connections. Credentials in headers are
 //! added by the caller. An idle HTTP/1.1 connection is not polled; its state is checked when it is taken
-//! and when the pool is swept. See `connect` for opening.
+//! and when the pool is swept. See `connect` for opening,
+//! `request` for requests.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, TE};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Uri};
 use http_body_util::Full;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -25,8 +25,7 @@ use super::address_policy::AddressPolicy;
 use super::error::TransportError;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamPermit};
-use super::is_field_value;
-use crate::config::{Host, ProxyChoice, is_framing};
+use crate::config::{Host, ProxyChoice};
 use crate::sync::lock;
 
 /// The name of HTTP/2 in TLS.
@@ -117,8 +116,8 @@ pub struct Upstream {
 
 /// The state that all clones of an upstream share.
 pub(super) struct UpstreamInner {
-    scheme: Scheme,
-    authority: Authority,
+    pub(super) scheme: Scheme,
+    pub(super) authority: Authority,
     pub(super) host_header: HeaderValue,
     pub(super) host: Host,
     pub(super) policy: AddressPolicy,
@@ -213,74 +212,6 @@ impl fmt::Debug for Upstream {
     }
 }
 
-impl UpstreamInner {
-    /// Checks the request and takes over its framing.
-    pub(super) fn prepare(&self, request: Request<Bytes>) -> Result<Request<Bytes>, TransportError> {
-        let (mut parts, body) = request.into_parts();
-        if !self.is_home_of(&parts.uri) {
-            return Err(TransportError::BadUri("the request names another origin than its target"));
-        }
-        let rooted = parts.uri.path_and_query().is_some_and(|path| path.as_str().starts_with('/'));
-        if !rooted || parts.method == Method::CONNECT {
-            return Err(TransportError::BadUri("not a plain request"));
-        }
-        // Searched among the headers that exist: removing each possible one would look them all up.
-        while let Some(framing) = parts.headers.keys().find(|name| is_framing(name)).cloned() {
-            parts.headers.remove(framing);
-        }
-        parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if self.http2_only {
-            parts.headers.insert(TE, HeaderValue::from_static("trailers"));
-        }
-        let has_payload =
-            parts.method == Method::POST || parts.method == Method::PUT || parts.method == Method::PATCH;
-        if body.is_empty() && has_payload {
-            // Servers answer 411 to none.
-            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
-        parts.extensions.clear();
-        Ok(Request::from_parts(parts, body))
-    }
-
-    /// Returns the request in its form on an HTTP/2 connection, with these fields in place of its own.
-    pub(super) fn for_http2(
-        &self,
-        request: &Request<Bytes>,
-        fields: &[(HeaderName, &[u8])],
-    ) -> Result<Request<OutboundBody>, TransportError> {
-        let mut request = request.clone().map(Full::new);
-        for (name, value) in fields {
-            request.headers_mut().remove(name);
-            if let Some(value) = Some(value).filter(|value| is_field_value(value))
-                && let Ok(value) = HeaderValue::from_bytes(value)
-            {
-                request.headers_mut().insert(name, value);
-            }
-        }
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(self.scheme.clone());
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(path_of(request.uri()));
-        *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() =
-            Uri::from_parts(parts).map_err(|_| TransportError::BadUri("not a plain request"))?;
-        Ok(request)
-    }
-
-    fn is_home_of(&self, uri: &Uri) -> bool {
-        match (uri.scheme(), uri.authority()) {
-            (None, None) => true,
-            (Some(scheme), Some(authority)) => {
-                *scheme == self.scheme
-                    && authority.host().eq_ignore_ascii_case(self.authority.host())
-                    && effective_port(scheme, authority) == self.port
-                    && !authority.as_str().contains('@')
-            }
-            _ => false,
-        }
-    }
-}
-
 impl UpstreamTls {
     fn new(
         host: &Host,
@@ -304,11 +235,8 @@ impl UpstreamTls {
     }
 }
 
-fn path_of(uri: &Uri) -> PathAndQuery {
-    uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
-}
-
-fn effective_port(scheme: &Scheme, authority: &Authority) -> u16 {
+/// Returns the port of a URL.
+pub(super) fn effective_port(scheme: &Scheme, authority: &Authority) -> u16 {
     authority.port_u16().unwrap_or(if *scheme == Scheme::HTTPS { 443 } else { 80 })
 }
 
@@ -468,31 +396,5 @@ impl SharedConnection {
         }
         let since = *self.unused_since.get_or_insert(now);
         !self.connection.is_alive() || now.saturating_duration_since(since) >= idle_for
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn given_fields_replace_those_of_an_http2_request() {
-        let uri = "http://agent/a";
-        let upstream =
-            Upstream::new(TargetSettings::new(uri.parse().unwrap(), AddressPolicy::Trusted)).unwrap();
-        let (first, second) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-c"));
-        for (fields, expected) in [
-            (vec![], [vec!["1", "3"], vec![]]),
-            (vec![(first.clone(), "4"), (second.clone(), "5,\t6")], [vec!["4"], vec!["5,\t6"]]),
-            (vec![(first, ""), (second, "a\r\nx-d: 1")], [vec![], vec![]]),
-        ] {
-            let request = Request::post(uri).header("x-a", "1").header("x-b", "2").header("x-a", "3");
-            let request = request.body(Bytes::new()).unwrap();
-            let given = fields.iter().map(|(name, value)| (name.clone(), value.as_bytes()));
-            let sent = upstream.origin.for_http2(&request, &given.collect::<Vec<_>>()).unwrap();
-            let values = ["x-a", "x-c"].map(|name| sent.headers().get_all(name).iter().collect::<Vec<_>>());
-            assert_eq!(values, expected, "{fields:?}");
-            assert_eq!(sent.headers()["x-b"], "2");
-        }
     }
 }

@@ -17,8 +17,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use tokio::runtime::{self, Handle};
 use tokio::task::coop::has_budget_remaining;
@@ -27,8 +26,10 @@ use tokio::time::Instant;
 pub(in crate::transport) use framing::Http1Error;
 use framing::{BodyDecoder, head_length, keeps_open, parse_head};
 
+use super::ClientLimits;
 use super::connect::MaybeTlsStream;
-use super::{ClientLimits, is_field_value};
+use super::request::OutboundRequest;
+use super::upstream::UpstreamInner;
 use crate::timing::ReusableTimer;
 
 /// Bytes of informational responses (1xx) that may come before a response.
@@ -71,13 +72,13 @@ struct ResponseBody {
     decoder: BodyDecoder,
     keeps_open: bool,
     /// The rest of the request, if the response began before it was written.
-    request: Option<OutgoingRequest>,
+    request: Option<UnsentBytes>,
 }
 
 /// An exchange before the head of the response.
 struct ExchangeProgress {
     /// The request, until it is written.
-    request: Option<OutgoingRequest>,
+    request: Option<UnsentBytes>,
     head: HeadReader,
     /// The error of a peer that closed before the request was written: it may have said why, in a response or
     /// an alert of TLS.
@@ -141,7 +142,7 @@ impl Http1Connection {
         }
     }
 
-    /// Sends the request to this host, with these fields in place of its own, and waits for the response header; `None`
+    /// Sends the request to this upstream, and waits for the response header; `None`
     /// if that has not come at the deadline. If this is dropped midway, too late, or fails, the connection can only be dropped.
     ///
     /// # Errors
@@ -149,9 +150,8 @@ impl Http1Connection {
     /// [`UnansweredRequest`], which tells if anything was written.
     pub(in crate::transport) async fn exchange(
         &mut self,
-        request: &Request<Bytes>,
-        fields: &[(HeaderName, &[u8])],
-        host: &HeaderValue,
+        request: &OutboundRequest<'_>,
+        upstream: &UpstreamInner,
         deadline: Instant,
     ) -> Option<Result<Response<()>, UnansweredRequest>> {
         if !self.is_ready() {
@@ -159,7 +159,7 @@ impl Http1Connection {
         }
         self.state = ConnectionState::Closed;
         let mut progress = ExchangeProgress {
-            request: Some(OutgoingRequest::new(request, host, fields)),
+            request: Some(UnsentBytes::new(request, upstream)),
             head: HeadReader::default(),
             write_error: None,
         };
@@ -253,7 +253,7 @@ impl Http1Connection {
         &mut self,
         method: &Method,
         head: &Response<()>,
-        request: Option<OutgoingRequest>,
+        request: Option<UnsentBytes>,
         is_intact: bool,
     ) -> Result<(), Http1Error> {
         let decoder = BodyDecoder::new(method, head, self.limits.header_bytes)?;
@@ -385,7 +385,7 @@ impl HeadReader {
 }
 
 /// A request on its way to the agent.
-struct OutgoingRequest {
+struct UnsentBytes {
     /// The rest of the head; with a small body all of the request.
     head: Bytes,
     /// The rest of the body.
@@ -394,10 +394,11 @@ struct OutgoingRequest {
     written: usize,
 }
 
-impl OutgoingRequest {
-    fn new(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &[u8])]) -> Self {
-        let mut body = request.body().clone();
-        let mut head = encode_head(request, host, fields);
+impl UnsentBytes {
+    fn new(request: &OutboundRequest<'_>, upstream: &UpstreamInner) -> Self {
+        let mut body = request.body.clone();
+        let small = if body.len() <= ONE_PIECE_BYTES { body.len() } else { 0 };
+        let mut head = request.to_http1(upstream, small);
         if head.len() + body.len() <= ONE_PIECE_BYTES {
             head.extend_from_slice(&std::mem::take(&mut body));
         }
@@ -424,39 +425,6 @@ impl OutgoingRequest {
         }
         stream.poll_flush(cx)
     }
-}
-
-/// Returns the head of a request to this host, with these fields in place of its own (RFC 9112 §3, §5).
-fn encode_head(request: &Request<Bytes>, host: &HeaderValue, fields: &[(HeaderName, &[u8])]) -> Vec<u8> {
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let is_replaced = |name: &HeaderName| fields.iter().any(|(other, _)| other == name);
-    let own: usize =
-        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    let added: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-    let body = request.body().len();
-    // The rest of the first line, the fields added here, and a small body.
-    let capacity =
-        path.len() + own + added + host.len() + 96 + if body <= ONE_PIECE_BYTES { body } else { 0 };
-    let mut head = Vec::with_capacity(capacity);
-    let mut add = |pieces: &[&[u8]]| pieces.iter().for_each(|piece| head.extend_from_slice(piece));
-    add(&[request.method().as_str().as_bytes(), b" ", path.as_bytes(), b" HTTP/1.1\r\n"]);
-    add(&[b"host: ", host.as_bytes(), b"\r\n"]);
-    for (name, value) in request.headers() {
-        if !is_replaced(name) {
-            add(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
-        }
-    }
-    for (name, value) in fields {
-        if is_field_value(value) {
-            add(&[name.as_str().as_bytes(), b": ", value, b"\r\n"]);
-        }
-    }
-    if body > 0 {
-        let mut digits = itoa::Buffer::new();
-        add(&[CONTENT_LENGTH.as_str().as_bytes(), b": ", digits.format(body).as_bytes(), b"\r\n"]);
-    }
-    add(&[b"\r\n"]);
-    head
 }
 
 /// Reads at most so many bytes into the buffer of the thread, and passes them to `take`: none at the end of the
@@ -500,30 +468,4 @@ fn or_flush<T>(stream: &mut MaybeTlsStream, cx: &mut Context<'_>, read: Poll<T>)
 /// Returns true for the error of a peer that has closed the connection.
 fn has_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn given_fields_replace_those_of_the_request() {
-        let request = |head: http::request::Builder| head.body(Bytes::from_static(b"{}")).unwrap();
-        let own = Request::post("/a").header("x-a", "1").header("x-b", "2").header("x-a", "3");
-        let (first, second) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-c"));
-        let host = HeaderValue::from_static("agent");
-        for (fields, lines) in [
-            (vec![], "x-a: 1\r\nx-a: 3\r\nx-b: 2\r\n"),
-            (vec![(first.clone(), "4"), (second.clone(), "5,\t6")], "x-b: 2\r\nx-a: 4\r\nx-c: 5,\t6\r\n"),
-            (vec![(first.clone(), ""), (second.clone(), "a\r\nx-d: 1")], "x-b: 2\r\n"),
-            (vec![(second, "é")], "x-a: 1\r\nx-a: 3\r\nx-b: 2\r\n"),
-        ] {
-            let builder = own.headers_ref().unwrap().iter();
-            let builder = builder.fold(Request::post("/a"), |head, (name, value)| head.header(name, value));
-            let given = fields.iter().map(|(name, value)| (name.clone(), value.as_bytes()));
-            let head = encode_head(&request(builder), &host, &given.collect::<Vec<_>>());
-            let expected = format!("POST /a HTTP/1.1\r\nhost: agent\r\n{lines}content-length: 2\r\n\r\n");
-            assert_eq!(String::from_utf8(head).unwrap(), expected, "{fields:?}");
-        }
-    }
 }
