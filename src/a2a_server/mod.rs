@@ -38,8 +38,8 @@ use crate::config::{Require, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{Abort, ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, BodyReader, ClientConnection, DrainState, Headers, PublicUrl, ResponseSink, Route, begin,
-    outcome_of,
+    AccessRecord, BodyReader, ClientConnection, DrainState, Headers, PublicUrl, ResponseSink, Route,
+    outcome_of, whole,
 };
 use crate::jsonrpc::Id;
 use crate::limits::Limits;
@@ -396,6 +396,5 @@ async fn write(
     body: TypedBody,
 ) -> Result<(), ClientGone> {
     headers.push((CONTENT_TYPE, body.media_type));
-    begin(http, status, headers, Some(body.bytes.len())).await?;
-    http.write_body(body.bytes, true).await
+    whole(http, status, headers, body.bytes).await
 }

@@ -306,8 +306,9 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             else {
                 return Ok(());
             };
-            self.stream = ClientStream::Open(SseWriter::begin(http, None).await?);
+            self.stream = ClientStream::Open(SseWriter::begin_with(http, None, encoded, false).await?);
             self.open = Some(self.streams.stream());
+            return Ok(());
         }
         match &mut self.stream {
             ClientStream::Open(stream) => stream.write(encoded, false).await,

@@ -17,16 +17,18 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use pingora::OrErr as _;
 use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use pingora::server::ShutdownWatch;
-use pingora::time::fast_timeout::fast_sleep;
+use pingora::time::fast_timeout::{fast_sleep, fast_timeout};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::access_record::ExchangeFacts;
 use super::client_address::X_REQUEST_ID;
+use super::joined_writes::with_next_write;
 use crate::auth::{ClientTlsInfo, network};
 use crate::fault::{ClientGone, Fault};
 use crate::jsonrpc::Id;
@@ -72,6 +74,24 @@ pub(crate) trait ResponseSink: Send {
         head: ResponseHead,
         end: bool,
     ) -> impl Future<Output = Result<(), ClientGone>> + Send;
+
+    /// Writes status and headers with a piece of the body, in one packet where that is possible; `end` for the only
+    /// piece.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientGone`] if the client disconnected, or does not read.
+    fn write_response(
+        &mut self,
+        head: ResponseHead,
+        bytes: Bytes,
+        end: bool,
+    ) -> impl Future<Output = Result<(), ClientGone>> + Send {
+        async move {
+            self.write_head(head, false).await?;
+            self.write_body(bytes, end).await
+        }
+    }
 
     /// Writes a piece of the body; `end` for the last one.
     ///
@@ -172,6 +192,25 @@ impl PingoraSession<'_> {
         }
     }
 
+    /// Writes the last piece of the body.
+    async fn write_last_piece(&mut self, bytes: Bytes) -> pingora::Result<()> {
+        let Self::Listener { http, .. } = self else { return self.write_piece(bytes, true).await };
+        // HTTP/2 marks the end in the frame of the piece.
+        if bytes.is_empty() || http.is_http2() {
+            return http.write_response_body(bytes, true).await;
+        }
+        with_next_write(http.write_response_body(bytes, false)).await?;
+        let stall = http.get_write_timeout();
+        let end = http.write_response_body(Bytes::new(), true);
+        // Pingora has no timeout for the end of a body.
+        match stall {
+            None => end.await,
+            Some(stall) => fast_timeout(stall, end)
+                .await
+                .or_err(pingora::ErrorType::WriteTimedout, "writing the end of a body")?,
+        }
+    }
+
     /// Returns true if the process is about to end.
     fn is_ending(&self) -> bool {
         match self {
@@ -198,8 +237,23 @@ impl ResponseSink for PingoraSession<'_> {
         written.map_err(|error| client_gone(&error))
     }
 
+    async fn write_response(
+        &mut self,
+        head: ResponseHead,
+        bytes: Bytes,
+        end: bool,
+    ) -> Result<(), ClientGone> {
+        match self {
+            Self::Listener { .. } => with_next_write(self.write_head(head, false)).await?,
+            Self::Proxy(_) => self.write_head(head, false).await?,
+        }
+        self.write_body(bytes, end).await
+    }
+
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        self.write_piece(bytes, end).await.map_err(|error| client_gone(&error))
+        let written =
+            if end { self.write_last_piece(bytes).await } else { self.write_piece(bytes, false).await };
+        written.map_err(|error| client_gone(&error))
     }
 
     fn close_after_response(&mut self) {

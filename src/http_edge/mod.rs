@@ -9,6 +9,7 @@ mod client_address;
 mod connection;
 mod grpc;
 mod host_policy;
+mod joined_writes;
 mod response;
 mod route;
 #[cfg(test)]
@@ -33,9 +34,10 @@ pub(crate) use grpc::{
     trailers,
 };
 pub(crate) use host_policy::{HostPolicy, PublicUrl, authority, check_certificate, check_host, preflight};
+pub(crate) use joined_writes::JoinedWrites;
 pub(crate) use response::{
     Accepts, Headers, SseWriter, abort, begin, cacheable_json, empty, events, fault, fault_headers, give_up,
-    json, refused, reject_unproven_push, reply, text,
+    json, refused, reject_unproven_push, reply, text, whole,
 };
 pub(crate) use route::{API_CATALOG, METADATA, PUSH, Route, is_served, parse};
 #[cfg(test)]

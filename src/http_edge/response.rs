@@ -39,6 +39,9 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
+/// Bytes of an event beside its data.
+const EVENT_ROOM: usize = 16;
+
 pub(crate) type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Sends a response without a body.
@@ -73,8 +76,21 @@ pub(crate) async fn json(
     for (name, value) in cors(http.head()) {
         response.insert(name, value);
     }
-    http.write_head(response, false).await?;
-    http.write_body(Bytes::from(body), true).await
+    http.write_response(response, Bytes::from(body), true).await
+}
+
+/// Sends a response with this head and body.
+pub(crate) async fn whole(
+    http: &mut impl ResponseSink,
+    status: StatusCode,
+    headers: Headers,
+    body: Bytes,
+) -> Result<(), ClientGone> {
+    if body.is_empty() {
+        return begin(http, status, headers, Some(0)).await;
+    }
+    let response = head_of(http, status, headers, Some(body.len()));
+    http.write_response(response, body, true).await
 }
 
 /// Begins a response with this head; the body follows. Without a length the body is chunked, if the
@@ -85,6 +101,16 @@ pub(crate) async fn begin(
     headers: Headers,
     length: Option<usize>,
 ) -> Result<(), ClientGone> {
+    let response = head_of(http, status, headers, length);
+    http.write_head(response, length == Some(0)).await
+}
+
+fn head_of(
+    http: &mut impl ResponseSink,
+    status: StatusCode,
+    headers: Headers,
+    length: Option<usize>,
+) -> ResponseHead {
     let mut response = ResponseHead::new(status);
     for (name, value) in headers.into_iter().chain(cors(http.head())) {
         response.headers.append(name, value);
@@ -93,7 +119,7 @@ pub(crate) async fn begin(
         Some(length) => response.insert(CONTENT_LENGTH, length),
         None => use_chunked_encoding(http, &mut response),
     }
-    http.write_head(response, length == Some(0)).await
+    response
 }
 
 /// Aborts a response that has begun, so that its client sees that it is incomplete.
@@ -151,11 +177,10 @@ pub(crate) async fn cacheable_json(
     for (name, value) in cors(request).into_iter().chain(headers) {
         response.headers.append(name, value);
     }
-    http.write_head(response, is_head).await?;
-    if !is_head {
-        http.write_body(Bytes::from(body), true).await?;
+    if is_head {
+        return http.write_head(response, true).await;
     }
-    Ok(())
+    http.write_response(response, Bytes::from(body), true).await
 }
 
 /// Returns true if a list of tags has this one. Weak tags match too (RFC 9110 §13.1.2).
@@ -170,8 +195,7 @@ pub(crate) async fn text(http: &mut impl ResponseSink, text: String) -> Result<(
     response.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response.insert(CONTENT_LENGTH, text.len());
-    http.write_head(response, false).await?;
-    http.write_body(Bytes::from(text), true).await
+    http.write_response(response, Bytes::from(text), true).await
 }
 
 /// Sends one JSON value, as an event stream if the client accepts only that.
@@ -184,7 +208,9 @@ pub(crate) async fn reply(
     if takes.json {
         return json(http, StatusCode::OK, body, session).await;
     }
-    SseWriter::begin(http, session).await?.end(Some(&body)).await
+    let mut encoded = Vec::with_capacity(body.len() + EVENT_ROOM);
+    sse::write_event(&mut encoded, &body);
+    SseWriter::begin_with(http, session, encoded, true).await.map(drop)
 }
 
 /// Sends a fault.
@@ -219,8 +245,7 @@ pub(crate) async fn refused(
             response.insert(name, value);
         }
     }
-    http.write_head(response, false).await?;
-    http.write_body(Bytes::from(body), true).await
+    http.write_response(response, Bytes::from(body), true).await
 }
 
 /// Rejects a push without a valid credential; its body has at most `limit` bytes.
@@ -265,8 +290,7 @@ pub(crate) fn fault_headers(fault: &Fault, status: StatusCode) -> Headers {
 pub(crate) async fn events(http: &mut impl ResponseSink, stream: Vec<u8>) -> Result<(), ClientGone> {
     let mut response = stream_header(http, None);
     response.insert(CONTENT_LENGTH, stream.len());
-    http.write_head(response, false).await?;
-    http.write_body(Bytes::from(stream), true).await
+    http.write_response(response, Bytes::from(stream), true).await
 }
 
 fn stream_header(http: &impl ResponseSink, session: Option<&str>) -> ResponseHead {
@@ -297,6 +321,19 @@ impl<'s, S: ResponseSink> SseWriter<'s, S> {
         Ok(Self { http })
     }
 
+    /// Begins a stream with these encoded events; `end` if it ends with them.
+    pub(crate) async fn begin_with(
+        http: &'s mut S,
+        session: Option<&str>,
+        encoded: Vec<u8>,
+        end: bool,
+    ) -> Result<Self, ClientGone> {
+        let mut response = stream_header(http, session);
+        use_chunked_encoding(http, &mut response);
+        http.write_response(response, Bytes::from(encoded), end).await?;
+        Ok(Self { http })
+    }
+
     /// Continues a stream that was begun on this connection.
     pub(crate) fn resume(http: &'s mut S) -> Self {
         Self { http }
@@ -309,7 +346,7 @@ impl<'s, S: ResponseSink> SseWriter<'s, S> {
 
     /// Sends one message.
     pub(crate) async fn send(&mut self, json: &[u8]) -> Result<(), ClientGone> {
-        let mut encoded = Vec::with_capacity(json.len() + 16);
+        let mut encoded = Vec::with_capacity(json.len() + EVENT_ROOM);
         sse::write_event(&mut encoded, json);
         self.write(encoded, false).await
     }

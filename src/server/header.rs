@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use super::forward_stream_traits;
 use super::shutdown::ListenerShutdown;
 use crate::fault::Fault;
+use crate::http_edge::JoinedWrites;
 use crate::jsonrpc::write_error;
 use crate::mcp::Era;
 use crate::sync::{lock, recover};
@@ -69,6 +70,7 @@ impl HeaderLimit {
 /// A connection of HTTP/1.1 with headers that are counted.
 struct HeaderLimitedStream {
     stream: Stream,
+    writes: JoinedWrites,
     mark: ConnectionMarker,
     limit: Arc<HeaderLimit>,
     state: HeaderState,
@@ -90,7 +92,8 @@ enum HeaderState {
 
 impl HeaderLimitedStream {
     pub(super) fn new(stream: Stream, mark: ConnectionMarker, limit: Arc<HeaderLimit>) -> Self {
-        Self { stream, mark, limit, state: HeaderState::Open, alarm: Mutex::default() }
+        let (writes, alarm) = (JoinedWrites::default(), Mutex::default());
+        Self { stream, writes, mark, limit, state: HeaderState::Open, alarm }
     }
 
     /// # Errors
@@ -175,18 +178,25 @@ impl AsyncWrite for HeaderLimitedStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check()?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let Self { stream, writes, .. } = &mut *self;
+        writes.poll_write(stream, context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check()?;
-        Pin::new(&mut self.stream).poll_flush(context)
+        let Self { stream, writes, .. } = &mut *self;
+        writes.poll_flush(stream, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A client that does not read is not waited for: Pingora would wait at the end of a
         // response, without a bound.
-        if Pin::new(&mut self.stream).poll_shutdown(context)?.is_pending() {
+        let Self { stream, writes, .. } = &mut *self;
+        let is_shut = match writes.poll_kept(stream, context)? {
+            Poll::Ready(()) => Pin::new(stream).poll_shutdown(context)?.is_ready(),
+            Poll::Pending => false,
+        };
+        if !is_shut {
             self.state = HeaderState::GivenUp;
         }
         Poll::Ready(Ok(()))
@@ -198,7 +208,8 @@ impl AsyncWrite for HeaderLimitedStream {
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.check()?;
-        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+        let Self { stream, writes, .. } = &mut *self;
+        writes.poll_write_vectored(stream, context, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {
