@@ -180,7 +180,7 @@ impl AgentInterface {
             Binding::JsonRpc => self.dialect.event(json),
             Binding::HttpJson | Binding::Grpc => match self.dialect {
                 Dialect::V0_1 | Dialect::V0_3 => proto_json::event(json),
-                Dialect::V1 => decode::plain(json, Dialect::V1)?.event(),
+                Dialect::V1 => decode::plain(json, Dialect::V1)?.take_event(),
             },
         }
     }

@@ -405,7 +405,7 @@ pub(super) fn task_of_push(name: &str) -> Option<&str> {
 /// [`AgentError`] if it is an error, or not an object.
 pub(super) fn event(json: &[u8]) -> Result<StreamResponse, AgentError> {
     let json = with_json_names(json)?;
-    match decode::plain(&json, Dialect::V0_3)?.event()? {
+    match decode::plain(&json, Dialect::V0_3)?.take_event()? {
         StreamResponse::Unknown => match BareError::read(&json).and_then(|error| error.refused(200)) {
             Some(error) => Err(error),
             None => Ok(StreamResponse::Unknown),

@@ -54,9 +54,18 @@ pub struct CallOrigin<'a> {
 }
 
 /// The size of most metadata, in bytes.
-const METADATA_BYTES: usize = 192;
+const METADATA_BYTES: usize = 128;
 
-/// The metadata of a message.
+/// The metadata of a message with data of A2A extensions.
+#[derive(Serialize)]
+struct ExtendedMetadata<'a> {
+    #[serde(flatten)]
+    own: MessageMetadata<'a>,
+    #[serde(flatten)]
+    extensions: &'a BTreeMap<String, &'a RawValue>,
+}
+
+/// The metadata of the gateway in a message.
 #[derive(Serialize)]
 struct MessageMetadata<'a> {
     #[serde(rename = "skillId", skip_serializing_if = "Option::is_none")]
@@ -65,8 +74,6 @@ struct MessageMetadata<'a> {
     traceparent: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tracestate: Option<&'a str>,
-    #[serde(flatten)]
-    extensions: &'a BTreeMap<String, &'a RawValue>,
 }
 
 /// Builds the action.
@@ -131,17 +138,17 @@ fn message(
 }
 
 fn metadata(sender: &CallOrigin<'_>, passing: &MessageExtensions<'_>) -> Option<Box<RawValue>> {
-    let metadata = MessageMetadata {
+    let own = MessageMetadata {
         skill: sender.skill,
         traceparent: sender.trace.parent.filter(|text| text.len() <= 256),
         tracestate: sender.trace.state.filter(|text| text.len() <= 512),
-        extensions: &passing.data,
     };
-    let empty = passing.data.is_empty()
-        && metadata.skill.is_none()
-        && metadata.traceparent.is_none()
-        && metadata.tracestate.is_none();
-    if empty { None } else { write_raw_value(&metadata, METADATA_BYTES).ok() }
+    if !passing.data.is_empty() {
+        let metadata = ExtendedMetadata { own, extensions: &passing.data };
+        return write_raw_value(&metadata, METADATA_BYTES).ok();
+    }
+    let is_empty = own.skill.is_none() && own.traceparent.is_none() && own.tracestate.is_none();
+    if is_empty { None } else { write_raw_value(&own, METADATA_BYTES).ok() }
 }
 
 fn file(file: FileArgument) -> Part {

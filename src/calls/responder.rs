@@ -306,7 +306,9 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             else {
                 return Ok(());
             };
-            self.stream = ClientStream::Open(SseWriter::begin_with(http, None, encoded, false).await?);
+            // Boxed: it happens once, and a waiting call must not grow by it.
+            let begun = Box::pin(SseWriter::begin_with(http, None, encoded, false)).await?;
+            self.stream = ClientStream::Open(begun);
             self.open = Some(self.streams.stream());
             return Ok(());
         }

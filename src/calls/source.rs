@@ -3,7 +3,9 @@
 //!
 //! See also `responder` and `follow`.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -236,7 +238,11 @@ impl EventSource {
         const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(100);
         let Self::Own(own) = self else { return };
         let DirectCall { mut drive, .. } = *own;
-        let end = async { while !matches!(drive.next().await, DriveEvent::Over(_)) {} };
+        let mut end = pin!(async { while !matches!(drive.next().await, DriveEvent::Over(_)) {} });
+        // Nearly always it has ended: a timer would cost more than the look.
+        if std::future::poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx))).await.is_ready() {
+            return;
+        }
         if tokio::time::timeout(TRAILING_EVENTS_TIMEOUT, end).await.is_err() {
             tracing::trace!("agent kept stream open after final event");
         }

@@ -154,7 +154,7 @@ pub(crate) struct AccessRecord {
 impl AccessRecord {
     pub(crate) fn new(caller: Caller, scope: Arc<RequestScope>) -> Self {
         Self {
-            begun: Instant::now(),
+            begun: scope.begun(),
             caller,
             quota_owner: None,
             forwarded: None,
@@ -267,7 +267,8 @@ impl AccessRecord {
         exchange: impl Fn() -> ExchangeFacts<'a>,
     ) {
         self.scope.end(|| self.span_facts(head, &exchange()));
-        let took = self.begun.elapsed();
+        let ended = Instant::now();
+        let took = ended.saturating_duration_since(self.begun);
         let metrics = self.agent.as_ref().map_or(no_agent, |agent| &agent.metrics);
         metrics.request(self.method, self.outcome);
         metrics.observe_latency(took, self.agent_took);
@@ -301,7 +302,7 @@ impl AccessRecord {
             outcome: self.outcome.label(),
             fault: self.fault,
         };
-        AccessLine { texts, facts }.write();
+        AccessLine { texts, facts }.write(ended);
     }
 
     /// Returns name and attributes of the span, by the semantic conventions of OpenTelemetry for

@@ -10,11 +10,12 @@
 //! access record. See `stdio` for the messages.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pingora::OrErr as _;
@@ -176,6 +177,18 @@ impl PingoraSession<'_> {
         }
     }
 
+    /// Returns the header of a response, with the id of the request.
+    fn header(&self, head: ResponseHead) -> Box<ResponseHeader> {
+        let (mut parts, ()) = http::Response::new(()).into_parts();
+        (parts.status, parts.headers) = (head.status, head.headers);
+        if let Some(scope) = scope(self.http().req_header())
+            && let Ok(id) = HeaderValue::from_str(scope.id())
+        {
+            parts.headers.insert(X_REQUEST_ID, id);
+        }
+        Box::new(ResponseHeader::from(parts))
+    }
+
     /// Writes the header of the response; `end` for one without a body.
     async fn write_header(&mut self, header: Box<ResponseHeader>, end: bool) -> pingora::Result<()> {
         match self {
@@ -192,23 +205,11 @@ impl PingoraSession<'_> {
         }
     }
 
-    /// Writes the last piece of the body.
-    async fn write_last_piece(&mut self, bytes: Bytes) -> pingora::Result<()> {
-        let Self::Listener { http, .. } = self else { return self.write_piece(bytes, true).await };
-        // HTTP/2 marks the end in the frame of the piece.
-        if bytes.is_empty() || http.is_http2() {
-            return http.write_response_body(bytes, true).await;
-        }
-        with_next_write(http.write_response_body(bytes, false)).await?;
-        let stall = http.get_write_timeout();
-        let end = http.write_response_body(Bytes::new(), true);
-        // Pingora has no timeout for the end of a body.
-        match stall {
-            None => end.await,
-            Some(stall) => fast_timeout(stall, end)
-                .await
-                .or_err(pingora::ErrorType::WriteTimedout, "writing the end of a body")?,
-        }
+    /// Returns the session of a connection of HTTP/1.1 if the body of its response is chunked.
+    fn chunked(&mut self) -> Option<&mut ServerSession> {
+        let Self::Listener { http, .. } = self else { return None };
+        let head = http.response_written().filter(|_| !http.is_http2())?;
+        head.headers.contains_key(TRANSFER_ENCODING).then_some(http)
     }
 
     /// Returns true if the process is about to end.
@@ -225,34 +226,41 @@ impl ResponseSink for PingoraSession<'_> {
         self.http().req_header()
     }
 
-    async fn write_head(&mut self, head: ResponseHead, end: bool) -> Result<(), ClientGone> {
-        let (mut parts, ()) = http::Response::new(()).into_parts();
-        (parts.status, parts.headers) = (head.status, head.headers);
-        if let Some(scope) = scope(self.head())
-            && let Ok(id) = HeaderValue::from_str(scope.id())
-        {
-            parts.headers.insert(X_REQUEST_ID, id);
-        }
-        let written = self.write_header(Box::new(ResponseHeader::from(parts)), end).await;
-        written.map_err(|error| client_gone(&error))
+    fn write_head(
+        &mut self,
+        head: ResponseHead,
+        end: bool,
+    ) -> impl Future<Output = Result<(), ClientGone>> + Send {
+        // Boxed before there is a future, which a waiting call holds the room of.
+        let header = self.header(head);
+        async move { self.write_header(header, end).await.map_err(|error| client_gone(&error)) }
     }
 
-    async fn write_response(
+    fn write_response(
         &mut self,
         head: ResponseHead,
         bytes: Bytes,
         end: bool,
-    ) -> Result<(), ClientGone> {
-        match self {
-            Self::Listener { .. } => with_next_write(self.write_head(head, false)).await?,
-            Self::Proxy(_) => self.write_head(head, false).await?,
+    ) -> impl Future<Output = Result<(), ClientGone>> + Send {
+        let header = self.header(head);
+        async move {
+            let written = match self {
+                Self::Listener { http, .. } => {
+                    with_next_write(pin!(http.write_response_header(header))).await
+                }
+                Self::Proxy(session) => session.write_response_header(header, false).await,
+            };
+            written.map_err(|error| client_gone(&error))?;
+            self.write_body(bytes, end).await
         }
-        self.write_body(bytes, end).await
     }
 
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        let written =
-            if end { self.write_last_piece(bytes).await } else { self.write_piece(bytes, false).await };
+        let written = match self.chunked().filter(|_| end && !bytes.is_empty()) {
+            // Boxed: it happens once, and a waiting call must not grow by it.
+            Some(http) => Box::pin(write_last_chunk(http, bytes)).await,
+            None => self.write_piece(bytes, end).await,
+        };
         written.map_err(|error| client_gone(&error))
     }
 
@@ -311,6 +319,20 @@ impl ClientConnection for PingoraSession<'_> {
         let before = self.http().get_read_timeout();
         self.http_mut().set_read_timeout(timeout);
         before
+    }
+}
+
+/// Writes the last chunk of a body, and the end of the body with it.
+async fn write_last_chunk(http: &mut ServerSession, bytes: Bytes) -> pingora::Result<()> {
+    with_next_write(pin!(http.write_response_body(bytes, false))).await?;
+    let stall = http.get_write_timeout();
+    let end = http.write_response_body(Bytes::new(), true);
+    // Pingora has no timeout for the end of a body.
+    match stall {
+        None => end.await,
+        Some(stall) => fast_timeout(stall, end)
+            .await
+            .or_err(pingora::ErrorType::WriteTimedout, "writing the end of a body")?,
     }
 }
 

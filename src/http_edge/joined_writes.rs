@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite;
@@ -22,7 +22,9 @@ thread_local! {
 }
 
 /// Runs `write`, of which the bytes are sent with those of the next write. The caller begins that at once.
-pub(super) async fn with_next_write<F: Future>(write: F) -> F::Output {
+///
+/// Borrowed, because a waiting call holds the room of each future that is moved here.
+pub(super) fn with_next_write<F: Future>(mut write: Pin<&mut F>) -> impl Future<Output = F::Output> {
     /// Restores the flag, also after a panic.
     struct Restored(bool);
     impl Drop for Restored {
@@ -30,12 +32,10 @@ pub(super) async fn with_next_write<F: Future>(write: F) -> F::Output {
             IS_JOINED.set(self.0);
         }
     }
-    let mut write = pin!(write);
-    std::future::poll_fn(|cx| {
+    std::future::poll_fn(move |cx| {
         let _restored = Restored(IS_JOINED.replace(true));
         write.as_mut().poll(cx)
     })
-    .await
 }
 
 /// The bytes of one connection that are sent with its next write.
@@ -144,6 +144,8 @@ fn poll_write_all_of<W: AsyncWrite + Unpin + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
@@ -227,9 +229,9 @@ mod tests {
     #[tokio::test]
     async fn a_write_is_sent_with_the_next_one() {
         let mut to = stream(usize::MAX);
-        with_next_write(send(&mut to, b"head")).await;
+        with_next_write(pin!(send(&mut to, b"head"))).await;
         assert!(to.1.taken.is_empty());
-        with_next_write(send(&mut to, b", event")).await;
+        with_next_write(pin!(send(&mut to, b", event"))).await;
         send(&mut to, b", end").await;
         send(&mut to, b"next").await;
         assert_eq!(to.1.taken, [b"head, event, end".to_vec(), b"next".to_vec()]);
@@ -245,7 +247,7 @@ mod tests {
                 let all: Vec<u8> = (0..held + next).map(|at| u8::try_from(at % 251).unwrap()).collect();
                 let (first, second) = all.split_at(held);
                 let mut to = stream(most);
-                with_next_write(send(&mut to, first)).await;
+                with_next_write(pin!(send(&mut to, first))).await;
                 assert!(to.0.kept.len() <= MAX_KEPT_BYTES);
                 let mut rest = bytes::Buf::chain(&second[..1], &second[1..]);
                 to.write_all_buf(&mut rest).await.unwrap();
@@ -258,7 +260,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_takes_nothing_is_an_error() {
         let mut to = stream(0);
-        with_next_write(send(&mut to, b"head")).await;
+        with_next_write(pin!(send(&mut to, b"head"))).await;
         to.1.waits = true;
         let error = async {
             to.write_all(b"x").await?;

@@ -8,7 +8,7 @@
 //! that embeds the gateway, they are events of `tracing` with the same fields, and have the same form.
 
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::log;
 use super::log::FormattedLines;
@@ -98,10 +98,10 @@ pub(crate) struct AccessFacts {
 }
 
 impl AccessLine<'_> {
-    /// Writes the line.
-    pub(crate) fn write(&self) {
+    /// Writes the line of a request that ended at this time.
+    pub(crate) fn write(&self, ended: Instant) {
         match log::output() {
-            Some(output) if output.shows("access") => output.add_access(self),
+            Some(output) if output.shows("access") => output.add_access(ended, self),
             Some(_) => {}
             None => self.write_to(SystemTime::now(), None),
         }
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_line_has_its_fields_and_no_secret() {
         for json in [false, true] {
-            let text = written(json, "info", || line().write());
+            let text = written(json, "info", || line().write(Instant::now()));
             assert_eq!(text.lines().count(), 1, "{text}");
             assert!(!text.contains("CANARY") && !text.contains('\u{202e}'), "{text}");
             assert!(!text.contains("fault"), "absent fields are left out: {text}");
@@ -348,9 +348,9 @@ mod tests {
             for (number, line) in lines.into_iter().enumerate() {
                 let before = format!("line {number}\n");
                 LineOutput::write(&mut &output, before.as_bytes(), false);
-                output.add_access(&line);
+                output.add_access(Instant::now(), &line);
                 expected += &before;
-                expected += &written(form == LogFormat::Json, "info", || line.write());
+                expected += &written(form == LogFormat::Json, "info", || line.write(Instant::now()));
             }
             LineOutput::write(&mut &output, b"end\n", false);
             let (kept, expected) = (kept(), expected + "end\n");
@@ -370,6 +370,6 @@ mod tests {
 
     #[test]
     fn the_access_log_can_be_switched_off() {
-        assert_eq!(written(false, "info,access=off", || line().write()), "");
+        assert_eq!(written(false, "info,access=off", || line().write(Instant::now())), "");
     }
 }

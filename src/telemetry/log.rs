@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::{Field, Visit};
@@ -315,9 +315,9 @@ impl LogOutput {
         }
     }
 
-    /// Adds a line of the access log, which is formatted when it is written.
-    pub(super) fn add_access(&self, line: &AccessLine<'_>) {
-        self.buffer.add_access(line);
+    /// Adds the line of a request that ended at this time, which is formatted when it is written.
+    pub(super) fn add_access(&self, ended: Instant, line: &AccessLine<'_>) {
+        self.buffer.add_access(ended, line);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, LazyLock, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use prometheus::IntCounter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -82,7 +82,7 @@ struct WaitingLines {
 /// A line of the access log that is not formatted yet.
 struct WaitingAccess {
     /// The end of its request.
-    at: SystemTime,
+    ended: Instant,
     /// The start of its texts, which follow each other.
     start: usize,
     /// The lengths of [`AccessTexts::all`], in bytes.
@@ -112,7 +112,7 @@ impl WaitingLines {
         self.bytes.len().saturating_add(self.access.len().saturating_mul(size_of::<WaitingAccess>()))
     }
 
-    fn add_access(&mut self, at: SystemTime, line: &AccessLine<'_>) {
+    fn add_access(&mut self, ended: Instant, line: &AccessLine<'_>) {
         let start = self.bytes.len();
         let mut lengths = [0; ACCESS_TEXTS];
         for (length, text) in lengths.iter_mut().zip(line.texts.all()) {
@@ -121,16 +121,18 @@ impl WaitingLines {
             // Four bytes for each character at most.
             *length = u16::try_from(text.len()).unwrap_or_default();
         }
-        self.access.push(WaitingAccess { at, start, lengths, facts: line.facts });
+        self.access.push(WaitingAccess { ended, start, lengths, facts: line.facts });
     }
 
     /// Removes all lines and adds them to `lines`, formatted.
     fn format(&mut self, form: LogFormat, lines: &mut Vec<u8>) {
+        // Requests read one clock only.
+        let (now, clock) = (Instant::now(), SystemTime::now());
         let bytes = &self.bytes;
         // One check of all: each line is UTF-8, as each text is.
         let all = str::from_utf8(bytes).ok();
         let mut next = 0;
-        for WaitingAccess { at, start, lengths, facts } in &self.access {
+        for WaitingAccess { ended, start, lengths, facts } in &self.access {
             lines.extend_from_slice(bytes.get(next..*start).unwrap_or_default());
             next = *start;
             let mut of_line = [""; ACCESS_TEXTS];
@@ -141,7 +143,8 @@ impl WaitingLines {
                 *text = all.map_or_else(alone, |all| all.get(start..next)).unwrap_or_default();
             }
             let line = AccessLine { texts: AccessTexts::of(of_line), facts: *facts };
-            line.write_to(*at, Some(&mut FormattedLines { lines, form }));
+            let at = clock.checked_sub(now.saturating_duration_since(*ended)).unwrap_or(clock);
+            line.write_to(at, Some(&mut FormattedLines { lines, form }));
         }
         lines.extend_from_slice(bytes.get(next..).unwrap_or_default());
         self.bytes.clear();
@@ -176,10 +179,9 @@ impl LogBuffer {
         self.shared.add(line.len(), |waiting| waiting.bytes.extend_from_slice(line));
     }
 
-    /// Adds the line of a request that ends now, or drops it if there is no room for the longest.
-    pub(super) fn add_access(&self, line: &AccessLine<'_>) {
-        let at = SystemTime::now();
-        self.shared.add(MAX_ACCESS_BYTES, |waiting| waiting.add_access(at, line));
+    /// Adds the line of a request that ended at this time, or drops it if there is no room for the longest.
+    pub(super) fn add_access(&self, ended: Instant, line: &AccessLine<'_>) {
+        self.shared.add(MAX_ACCESS_BYTES, |waiting| waiting.add_access(ended, line));
     }
 }
 
@@ -270,7 +272,9 @@ impl<'a> MakeWriter<'a> for LogBuffer {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Instant;
+
+    use time::OffsetDateTime;
+    use time::format_description::well_known::Rfc3339;
 
     use super::*;
 
@@ -316,7 +320,7 @@ mod tests {
         let line = AccessLine { texts, ..AccessLine::default() };
         let buffer = LogBuffer::default();
         for _ in 0..2 * MAX_WAITING_BYTES / size_of::<WaitingAccess>() {
-            buffer.add_access(&line);
+            buffer.add_access(Instant::now(), &line);
         }
         let mut state = std::mem::take(&mut *lock(&buffer.shared.state));
         let count = state.waiting.access.len();
@@ -331,15 +335,21 @@ mod tests {
     #[test]
     fn line_that_waited_has_the_time_of_its_request_and_texts_that_are_cut() {
         let mut waiting = WaitingLines::default();
-        let at = SystemTime::UNIX_EPOCH + Duration::from_micros(951_782_405_070_009);
+        let (before, ended) = (SystemTime::now(), Instant::now());
+        let after = SystemTime::now();
         let path = "é".repeat(5000);
         let texts = AccessTexts { path: &path, ..AccessTexts::default() };
-        waiting.add_access(at, &AccessLine { texts, ..AccessLine::default() });
+        waiting.add_access(ended, &AccessLine { texts, ..AccessLine::default() });
         assert!(waiting.bytes.len() < 2 * (MAX_LOGGED_CHARS + 2));
         let mut lines = Vec::new();
         waiting.format(LogFormat::Text, &mut lines);
         let line = String::from_utf8(lines).unwrap();
-        assert!(line.starts_with("2000-02-29T00:00:05.070009Z  INFO access: "), "{line}");
+        let (time, rest) = line.split_once("  INFO access: ").unwrap();
+        let at = SystemTime::from(OffsetDateTime::parse(time, &Rfc3339).unwrap());
+        // Two clocks are compared, and the digits end with microseconds.
+        const TOLERANCE: Duration = Duration::from_millis(5);
+        assert!(at + TOLERANCE >= before && at <= after + TOLERANCE, "{line}");
+        assert!(rest.contains("path="), "{line}");
         assert!(line.contains(&format!("path={}… ", "é".repeat(MAX_LOGGED_CHARS))), "{line}");
     }
 }

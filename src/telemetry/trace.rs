@@ -246,7 +246,7 @@ fn is_state_member((key, value): (&str, &str)) -> bool {
 pub struct RequestScope {
     id: Cow<'static, str>,
     client: Option<IpAddr>,
-    begun: Option<SystemTime>,
+    begun: std::time::Instant,
     received: Option<TraceContext>,
     tracer: Option<Arc<Tracer>>,
     trace: OnceLock<Option<RequestTrace>>,
@@ -261,7 +261,7 @@ impl RequestScope {
         received: Option<TraceContext>,
         tracer: Option<&Arc<Tracer>>,
     ) -> Self {
-        let begun = tracer.map(|_| SystemTime::now());
+        let begun = std::time::Instant::now();
         Self { id, client, begun, received, tracer: tracer.cloned(), trace: OnceLock::new() }
     }
 
@@ -273,6 +273,11 @@ impl RequestScope {
     /// Returns the id of the request.
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Returns the time at which the request began.
+    pub(crate) fn begun(&self) -> std::time::Instant {
+        self.begun
     }
 
     /// Returns the address of the client.
@@ -589,7 +594,7 @@ impl Tracer {
         self: &Arc<Self>,
         parent: Option<&TraceContext>,
         link: Option<&TraceContext>,
-        begun: Option<SystemTime>,
+        begun: std::time::Instant,
     ) -> RequestTrace {
         // Not by the id of the trace, which a client can choose.
         let is_sampled = match parent.filter(|_| self.trusts_clients) {
@@ -606,7 +611,8 @@ impl Tracer {
             return RequestTrace::passing(TraceContext { trace, span, is_sampled, state });
         }
         let mut builder = self.sdk.span_builder("request").with_kind(SpanKind::Server);
-        builder.start_time = begun;
+        // Only now, because two clocks for each request would cost more.
+        builder.start_time = SystemTime::now().checked_sub(begun.elapsed());
         builder.links = link.map(|link| vec![Link::with_context(link.remote())]);
         let context = match parent {
             Some(parent) => Context::new().with_remote_span_context(parent.remote()),

@@ -108,14 +108,14 @@ impl OutboundRequest<'_> {
         !self.body.is_empty() || has_payload
     }
 
-    /// Returns the head of the request by HTTP/1.1, with room for `room` more bytes.
-    pub(super) fn to_http1(&self, upstream: &UpstreamInner, room: usize) -> Vec<u8> {
+    /// Adds the head of the request by HTTP/1.1 to an empty buffer.
+    pub(super) fn to_http1(&self, upstream: &UpstreamInner, head: &mut Vec<u8>) {
         let Self { head: RequestHead { headers, http1, .. }, fields, body } = self;
         let is_replaced = |name: &HeaderName| fields.iter().any(|(other, _)| *other == name);
         let lines = http1.get_or_init(|| self.head.http1_lines(upstream, |_| true).into());
         let added: usize = fields.iter().map(|(name, value)| field_bytes(name, value)).sum();
         // The length and the last line have 40 bytes at most.
-        let mut head = Vec::with_capacity(lines.len() + added + 40 + room);
+        head.reserve(lines.len() + added + 40);
         if headers.keys().any(is_replaced) {
             head.append(&mut self.head.http1_lines(upstream, |name| !is_replaced(name)));
         } else {
@@ -123,14 +123,13 @@ impl OutboundRequest<'_> {
         }
         for (name, value) in *fields {
             if is_field_value(value) {
-                push_field(&mut head, name, value);
+                push_field(head, name, value);
             }
         }
         if self.states_length() {
-            push_field(&mut head, &CONTENT_LENGTH, itoa::Buffer::new().format(body.len()).as_bytes());
+            push_field(head, &CONTENT_LENGTH, itoa::Buffer::new().format(body.len()).as_bytes());
         }
         head.extend_from_slice(b"\r\n");
-        head
     }
 
     /// Returns the request by HTTP/2.
@@ -217,8 +216,8 @@ mod tests {
             for length in [0, 2, 12_345] {
                 let added: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
                 let body = vec![b'x'; length].into();
-                let sent =
-                    OutboundRequest { head: &head, fields: &added, body }.to_http1(&upstream.origin, 0);
+                let mut sent = Vec::new();
+                OutboundRequest { head: &head, fields: &added, body }.to_http1(&upstream.origin, &mut sent);
                 let expected =
                     format!("POST /a HTTP/1.1\r\nhost: agent\r\n{lines}content-length: {length}\r\n\r\n");
                 assert_eq!(String::from_utf8(sent).unwrap(), expected, "{fields:?}");
@@ -252,8 +251,10 @@ mod tests {
         for (method, states) in [(Method::GET, false), (Method::DELETE, false), (Method::PUT, true)] {
             let request = Request::builder().method(&method).uri("/a").header(CONTENT_LENGTH, "7");
             let head = upstream.head(request.body(()).unwrap().into_parts().0).unwrap();
-            let sent = OutboundRequest { head: &head, fields: &[], body: Bytes::new() };
-            let sent = String::from_utf8(sent.to_http1(&upstream.origin, 0)).unwrap();
+            let mut sent = Vec::new();
+            let request = OutboundRequest { head: &head, fields: &[], body: Bytes::new() };
+            request.to_http1(&upstream.origin, &mut sent);
+            let sent = String::from_utf8(sent).unwrap();
             assert_eq!(sent.contains("content-length: 0\r\n"), states, "{sent}");
             assert!(!sent.contains('7'), "{sent}");
         }

@@ -4,6 +4,7 @@
 //! See also `part`, which reads the parts.
 
 use std::fmt;
+use std::mem::take;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -56,10 +57,10 @@ enum DecodedKind {
 }
 
 impl DecodedBody {
-    /// Returns the event.
-    pub(crate) fn event(self) -> Result<StreamResponse, AgentError> {
+    /// Takes the event out. A body has some 800 bytes, so it is not moved.
+    pub(crate) fn take_event(&mut self) -> Result<StreamResponse, AgentError> {
         let kind = self.wrapped.unwrap_or_else(|| self.classify());
-        self.into_kind(kind)
+        self.take_kind(kind)
     }
 
     /// Returns a reader of JSON into this body; it yields true if the JSON was an object.
@@ -106,57 +107,70 @@ impl DecodedBody {
         }
     }
 
-    fn into_kind(self, kind: DecodedKind) -> Result<StreamResponse, AgentError> {
+    fn take_kind(&mut self, kind: DecodedKind) -> Result<StreamResponse, AgentError> {
         match kind {
-            DecodedKind::Task => self.into_task().map(StreamResponse::Task),
-            DecodedKind::Message => Ok(StreamResponse::Message(self.into_message())),
+            DecodedKind::Task => self.take_task().map(StreamResponse::Task),
+            DecodedKind::Message => Ok(StreamResponse::Message(self.take_message())),
             DecodedKind::Status => Ok(StreamResponse::Status {
-                task_id: self.task_id.filled().or(self.id.filled()),
-                context_id: self.context_id.filled().or(self.session_id.filled()),
-                status: status(self.status)
+                task_id: take(&mut self.task_id).filled().or_else(|| take(&mut self.id).filled()),
+                context_id: take(&mut self.context_id)
+                    .filled()
+                    .or_else(|| take(&mut self.session_id).filled()),
+                status: status(take(&mut self.status))
                     .ok_or_else(|| AgentError::invalid_response("a status update without status"))?,
                 last: self.last.is_set(),
-                metadata: object(self.metadata),
+                metadata: object(self.metadata.take()),
             }),
             DecodedKind::Artifact => Ok(StreamResponse::Artifact {
                 append: self.append.is_set() || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_appended),
                 last_chunk: self.last_chunk.is_set()
                     || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_last),
-                task_id: self.task_id.filled().or(self.id.filled()),
-                context_id: self.context_id.filled().or(self.session_id.filled()),
+                task_id: take(&mut self.task_id).filled().or_else(|| take(&mut self.id).filled()),
+                context_id: take(&mut self.context_id)
+                    .filled()
+                    .or_else(|| take(&mut self.session_id).filled()),
                 artifact: self
                     .artifact
                     .0
+                    .take()
                     .map(Artifact::from)
                     .ok_or_else(|| AgentError::invalid_response("an artifact update without artifact"))?,
-                metadata: object(self.metadata),
+                metadata: object(self.metadata.take()),
             }),
             DecodedKind::Unknown => Ok(StreamResponse::Unknown),
         }
     }
 
-    fn into_task(self) -> Result<Task, AgentError> {
+    fn take_task(&mut self) -> Result<Task, AgentError> {
         Ok(Task {
-            id: self.id.filled().ok_or_else(|| AgentError::invalid_response("a task without id"))?,
-            context_id: self.context_id.filled().or(self.session_id.filled()),
-            status: status(self.status)
+            id: take(&mut self.id)
+                .filled()
+                .ok_or_else(|| AgentError::invalid_response("a task without id"))?,
+            context_id: take(&mut self.context_id).filled().or_else(|| take(&mut self.session_id).filled()),
+            status: status(take(&mut self.status))
                 .ok_or_else(|| AgentError::invalid_response("a task without status"))?,
-            artifacts: self.artifacts.items().filter_map(|ArtifactItem(artifact)| artifact).collect(),
-            history: TaskHistory::new(self.history),
-            metadata: object(self.metadata),
+            artifacts: take(&mut self.artifacts)
+                .items()
+                .filter_map(|ArtifactItem(artifact)| artifact)
+                .collect(),
+            history: TaskHistory::new(self.history.take()),
+            metadata: object(self.metadata.take()),
         })
     }
 
-    fn into_message(self) -> Message {
+    fn take_message(&mut self) -> Message {
         Message {
-            message_id: self.message_id.filled(),
+            message_id: take(&mut self.message_id).filled(),
             role: role(&self.role),
-            parts: parts(self.parts),
-            task_id: self.task_id.filled(),
-            context_id: self.context_id.filled(),
-            reference_task_ids: self.reference_task_ids.items().filter_map(LenientString::filled).collect(),
-            extensions: self.extensions.items().filter_map(LenientString::filled).collect(),
-            metadata: object(self.metadata),
+            parts: parts(take(&mut self.parts)),
+            task_id: take(&mut self.task_id).filled(),
+            context_id: take(&mut self.context_id).filled(),
+            reference_task_ids: take(&mut self.reference_task_ids)
+                .items()
+                .filter_map(LenientString::filled)
+                .collect(),
+            extensions: take(&mut self.extensions).items().filter_map(LenientString::filled).collect(),
+            metadata: object(self.metadata.take()),
         }
     }
 }

@@ -36,7 +36,11 @@ impl Dialect {
     ///
     /// [`AgentError`] if the agent rejected the request or the bytes are not such an object.
     pub fn event(self, json: &[u8]) -> Result<StreamResponse, AgentError> {
-        result(json, self)?.map_or(Ok(StreamResponse::Unknown), |body| body.event())
+        let mut answer = RpcResponse::default();
+        match answer.read(json, self)? {
+            true => answer.result.take_event(),
+            false => Ok(StreamResponse::Unknown),
+        }
     }
 
     /// Decodes the response to [`Dialect::set_push`]: the agent's id of the webhook, if it returns
@@ -90,17 +94,7 @@ pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
 /// [`AgentError`] if it contains an error or is not such an object.
 pub(crate) fn result(json: &[u8], dialect: Dialect) -> Result<Option<DecodedBody>, AgentError> {
     let mut answer = RpcResponse::default();
-    let mut reader = serde_json::Deserializer::from_str(well_formed_result(json)?);
-    let found = ResponseVisitor(&mut answer).deserialize(&mut reader).map_err(not_json)?;
-    reader.end().map_err(not_json)?;
-    if !found {
-        return Err(AgentError::invalid_response("not a JSON object"));
-    }
-    match answer.error {
-        None if !answer.named && !answer.found => Err(AgentError::invalid_response("not a JSON-RPC answer")),
-        None => Ok(answer.found.then_some(answer.result)),
-        Some(LenientObject(error)) => Err(error.unwrap_or_default().refused(dialect)),
-    }
+    Ok(answer.read(json, dialect)?.then_some(answer.result))
 }
 
 /// Decodes a result without an envelope, as in HTTP+JSON.
@@ -157,6 +151,23 @@ struct RpcResponse {
     found: bool,
     result: DecodedBody,
     error: Option<LenientObject<ErrorIn>>,
+}
+
+impl RpcResponse {
+    /// Decodes JSON into an empty response. Returns true if there is a result.
+    fn read(&mut self, json: &[u8], dialect: Dialect) -> Result<bool, AgentError> {
+        let mut reader = serde_json::Deserializer::from_str(well_formed_result(json)?);
+        let found = ResponseVisitor(self).deserialize(&mut reader).map_err(not_json)?;
+        reader.end().map_err(not_json)?;
+        if !found {
+            return Err(AgentError::invalid_response("not a JSON object"));
+        }
+        match self.error.take() {
+            None if !self.named && !self.found => Err(AgentError::invalid_response("not a JSON-RPC answer")),
+            None => Ok(self.found),
+            Some(LenientObject(error)) => Err(error.unwrap_or_default().refused(dialect)),
+        }
+    }
 }
 
 /// A reader of JSON into a response; it yields true if the JSON was an object.

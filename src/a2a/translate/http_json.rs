@@ -324,7 +324,7 @@ impl NamedRequest {
 pub(crate) fn to_proto_json(operation: Operation, result: &str) -> Result<Vec<u8>, AgentError> {
     match operation {
         Operation::Send | Operation::Stream | Operation::Subscribe | Operation::Get | Operation::Cancel => {
-            let event = decode::plain(result.as_bytes(), Dialect::V0_3)?.event()?;
+            let event = decode::plain(result.as_bytes(), Dialect::V0_3)?.take_event()?;
             if operation.is_stream() && matches!(event, StreamResponse::Unknown) {
                 // An event without a form in this version is an empty message.
                 return Ok(b"{}".to_vec());

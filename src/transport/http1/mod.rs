@@ -10,7 +10,7 @@
 
 mod framing;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -41,6 +41,8 @@ const DIRECT_READ_BYTES: u64 = 16 * 1024;
 /// Size of a request that is written in one piece, in bytes: one write costs the system less than one with
 /// two pieces. To copy much more would cost more than it saves.
 const ONE_PIECE_BYTES: usize = 2048;
+/// The maximum size of the buffer for requests that a thread keeps, in bytes.
+const MAX_KEPT_BUFFER: usize = 2 * ONE_PIECE_BYTES;
 
 /// An open HTTP/1.1 connection.
 pub(in crate::transport) struct Http1Connection {
@@ -386,44 +388,57 @@ impl HeadReader {
 
 /// A request on its way to the agent.
 struct UnsentBytes {
-    /// The rest of the head; with a small body all of the request.
-    head: Bytes,
-    /// The rest of the body.
+    /// The head; with a small body all of the request.
+    head: Vec<u8>,
     body: Bytes,
     /// Bytes that the stream has taken.
     written: usize,
 }
 
+thread_local! {
+    /// The buffer of the last request of this thread: most are written at once, and need none of their own.
+    static HEAD_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 impl UnsentBytes {
     fn new(request: &OutboundRequest<'_>, upstream: &UpstreamInner) -> Self {
-        let mut body = request.body.clone();
-        let small = if body.len() <= ONE_PIECE_BYTES { body.len() } else { 0 };
-        let mut head = request.to_http1(upstream, small);
+        let (mut head, mut body) = (HEAD_BUFFER.take(), request.body.clone());
+        request.to_http1(upstream, &mut head);
         if head.len() + body.len() <= ONE_PIECE_BYTES {
             head.extend_from_slice(&std::mem::take(&mut body));
         }
-        Self { head: head.into(), body, written: 0 }
+        Self { head, body, written: 0 }
     }
 
     /// Writes all of it.
     fn poll_write(&mut self, stream: &mut MaybeTlsStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut stream = Pin::new(stream);
-        while self.head.has_remaining() || self.body.has_remaining() {
-            let pieces = [IoSlice::new(&self.head), IoSlice::new(&self.body)];
-            let count = if self.body.is_empty() {
-                ready!(stream.as_mut().poll_write(cx, &self.head))?
-            } else {
-                ready!(stream.as_mut().poll_write_vectored(cx, &pieces))?
+        loop {
+            let head = self.head.get(self.written..).unwrap_or_default();
+            let body = self.body.get(self.written.saturating_sub(self.head.len())..).unwrap_or_default();
+            let count = match (head, body) {
+                ([], []) => return stream.poll_flush(cx),
+                (only, []) | ([], only) => ready!(stream.as_mut().poll_write(cx, only))?,
+                _ => {
+                    let pieces = [IoSlice::new(head), IoSlice::new(body)];
+                    ready!(stream.as_mut().poll_write_vectored(cx, &pieces))?
+                }
             };
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.written = self.written.saturating_add(count);
-            let of_head = count.min(self.head.len());
-            self.head.advance(of_head);
-            self.body.advance((count - of_head).min(self.body.len()));
         }
-        stream.poll_flush(cx)
+    }
+}
+
+impl Drop for UnsentBytes {
+    fn drop(&mut self) {
+        let mut head = std::mem::take(&mut self.head);
+        if head.capacity() <= MAX_KEPT_BUFFER {
+            head.clear();
+            HEAD_BUFFER.set(head);
+        }
     }
 }
 
