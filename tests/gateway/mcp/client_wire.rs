@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, words};
 use crate::support::payload::v1;
-use crate::support::{McpClient, Reply, in_time};
+use crate::support::{McpClient, Reply, Signal, in_time};
 
 /// A connection on which every byte is the test's.
 struct Wire {
@@ -213,6 +213,46 @@ async fn idle_connection_is_closed_in_time() {
     let rested = rests.elapsed();
     assert!(rested < Duration::from_secs(10), "it may rest for a second, and rested for {rested:?}");
     assert!(rested > Duration::from_millis(500), "it may rest for a second, and was closed after {rested:?}");
+}
+
+/// A packet costs the gateway as much as the translation of an event.
+#[tokio::test]
+async fn parts_that_follow_at_once_come_in_one_packet() {
+    let scene = Scene::new().await;
+    let begun = Signal::new();
+    let rest = begun.clone();
+    scene.agent.on_send(move |request| match request.text().as_str() {
+        "stream" => Reply::stream()
+            .event(v1::task(RAW_TASK, RAW_CONTEXT, "working"))
+            .event(v1::artifact_update(RAW_TASK, RAW_CONTEXT, "la", false, true))
+            .wait(&rest)
+            .event(v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", None)),
+        _ => Reply::events([v1::message(&"x".repeat(8_000))]),
+    });
+    let mut wire = Wire::to(&scene).await;
+    let lines = format!(
+        "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {TOOL}\r\n"
+    );
+    for (text, meta, end) in
+        [("stream", json!({ "progressToken": 1 }), "\r\n0\r\n\r\n"), ("whole", json!({}), "}")]
+    {
+        let params = json!({ "name": TOOL, "arguments": { "text": text }, "_meta": meta });
+        let params = scene.gateway.client().with_meta(params);
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+        wire.post(&lines, &call).await;
+        let mut packets: Vec<String> = Vec::new();
+        while !packets.last().is_some_and(|packet| packet.ends_with(end)) {
+            let mut packet = Vec::with_capacity(64 * 1024);
+            assert_ne!(in_time("a packet", wire.socket.read_buf(&mut packet)).await.unwrap(), 0);
+            packets.push(String::from_utf8(packet).unwrap());
+            begun.fire();
+        }
+        let (first, last) = (packets.first().unwrap(), packets.last().unwrap());
+        let (head, body) = first.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200") && !body.is_empty(), "{packets:?}");
+        assert!(last.contains("\"result\""), "{packets:?}");
+        assert!(text == "stream" || packets.len() == 1, "{packets:?}");
+    }
 }
 
 /// The client stops reading for longer than it may: the gateway lets it go, and stops the work as
