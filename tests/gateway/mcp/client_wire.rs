@@ -234,7 +234,7 @@ async fn parts_that_follow_at_once_come_in_one_packet() {
         "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {TOOL}\r\n"
     );
     for (text, meta, end) in
-        [("stream", json!({ "progressToken": 1 }), "\r\n0\r\n\r\n"), ("whole", json!({}), "}")]
+        [("stream", json!({ "progressToken": 1 }), "0\r\n\r\n"), ("whole", json!({}), "}")]
     {
         let params = json!({ "name": TOOL, "arguments": { "text": text }, "_meta": meta });
         let params = scene.gateway.client().with_meta(params);
