@@ -245,10 +245,11 @@ impl ResponseSink for PingoraSession<'_> {
         let header = self.header(head);
         async move {
             let written = match self {
-                Self::Listener { http, .. } => {
+                // An empty piece writes nothing that the header could be sent with.
+                Self::Listener { http, .. } if !bytes.is_empty() => {
                     with_next_write(pin!(http.write_response_header(header))).await
                 }
-                Self::Proxy(session) => session.write_response_header(header, false).await,
+                _ => self.write_header(header, false).await,
             };
             written.map_err(|error| client_gone(&error))?;
             self.write_body(bytes, end).await
