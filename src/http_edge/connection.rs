@@ -257,7 +257,7 @@ impl ResponseSink for PingoraSession<'_> {
     }
 
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        let written = match self.chunked().filter(|_| end && !bytes.is_empty()) {
+        let written = match self.chunked().filter(|_| end) {
             // Boxed: it happens once, and a waiting call must not grow by it.
             Some(http) => Box::pin(write_last_chunk(http, bytes)).await,
             None => self.write_piece(bytes, end).await,

@@ -437,7 +437,8 @@ impl Drop for UnsentBytes {
         let mut head = std::mem::take(&mut self.head);
         if head.capacity() <= MAX_KEPT_BUFFER {
             head.clear();
-            HEAD_BUFFER.set(head);
+            // The thread may be ending.
+            _ = HEAD_BUFFER.try_with(|buffer| buffer.set(head));
         }
     }
 }
