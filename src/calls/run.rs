@@ -143,7 +143,8 @@ impl CallEngine {
                 CallStep::Finish(mut source, body) => {
                     let body = self.counted(record, source.take_permit(), &call, body);
                     // The output is dropped while a slow client reads the result.
-                    let (answered, ()) = tokio::join!(responder.finish(Some(body)), source.finish_stream());
+                    // The stream first: the client's next request may come before its endpoint is free again.
+                    let ((), answered) = tokio::join!(source.finish_stream(), responder.finish(Some(body)));
                     return answered;
                 }
             }
