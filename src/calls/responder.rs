@@ -24,8 +24,6 @@ use crate::telemetry::metrics::{AgentMetrics, GaugeGuard};
 const YIELD_EVERY_EVENTS: u32 = 32;
 /// Bytes of notifications that are sent even if more events are ready.
 const FLUSH_THRESHOLD_BYTES: usize = 16 * 1024;
-/// Bytes of an event beyond its data.
-const EVENT_ROOM: usize = 16;
 
 /// Times that a client waits.
 #[derive(Clone, Copy)]
@@ -264,7 +262,6 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
         let in_stream = !self.unsent.is_empty() || matches!(self.stream, ClientStream::Open(_));
         // Taken, so that the body is in memory once while the client reads it.
         if let Some(body) = body.take_if(|_| in_stream) {
-            self.unsent.reserve(body.len() + EVENT_ROOM);
             sse::write_event(&mut self.unsent, &body);
         }
         match (self.stream, body) {

@@ -39,9 +39,6 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Bytes of an event beside its data.
-const EVENT_ROOM: usize = 16;
-
 pub(crate) type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Sends a response without a body.
@@ -208,7 +205,7 @@ pub(crate) async fn reply(
     if takes.json {
         return json(http, StatusCode::OK, body, session).await;
     }
-    let mut encoded = Vec::with_capacity(body.len() + EVENT_ROOM);
+    let mut encoded = Vec::new();
     sse::write_event(&mut encoded, &body);
     SseWriter::begin_with(http, session, encoded, true).await.map(drop)
 }
@@ -346,7 +343,7 @@ impl<'s, S: ResponseSink> SseWriter<'s, S> {
 
     /// Sends one message.
     pub(crate) async fn send(&mut self, json: &[u8]) -> Result<(), ClientGone> {
-        let mut encoded = Vec::with_capacity(json.len() + EVENT_ROOM);
+        let mut encoded = Vec::new();
         sse::write_event(&mut encoded, json);
         self.write(encoded, false).await
     }

@@ -130,20 +130,6 @@ fn join<'a>(buffer: &'a mut [u8], pieces: &[&[u8]]) -> Option<&'a [u8]> {
     buffer.get(..length)
 }
 
-/// Returns the bytes that a digest hashes; `None` if they do not fit.
-fn digest_input<'a>(buffer: &'a mut [u8], purpose: u8, owner: &[u8], id: &[u8]) -> Option<&'a [u8]> {
-    let length = owner.len().checked_add(id.len())?.checked_add(2)?;
-    let whole = buffer.get_mut(..length)?;
-    let (first, rest) = whole.split_first_mut()?;
-    *first = purpose;
-    let (place, rest) = rest.split_at_mut_checked(owner.len())?;
-    place.copy_from_slice(owner);
-    let (end, rest) = rest.split_first_mut()?;
-    *end = 0;
-    rest.copy_from_slice(id);
-    Some(whole)
-}
-
 impl Sealer {
     /// Derives one key from each secret. The first seals; all of them open, so that a secret can be
     /// rotated.
@@ -196,14 +182,14 @@ impl Sealer {
     /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
     /// without the key. Ids of different purposes and owners have different digests.
     pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> u64 {
-        let (purpose, owner) = (purpose.byte(), owner.as_bytes());
+        let pieces = [&[purpose.byte()], owner.as_bytes(), &[0], id];
         let mut short = [0; SHORT_DIGEST_BYTES];
         // One hash of the whole takes a third of the time of a hash piece by piece; the result is the same.
-        if let Some(joined) = digest_input(&mut short, purpose, owner, id) {
+        if let Some(joined) = join(&mut short, &pieces) {
             return self.digest.hash(joined);
         }
         let mut digest = self.digest;
-        [&[purpose], owner, &[0], id].into_iter().for_each(|piece| digest.write(piece));
+        pieces.into_iter().for_each(|piece| digest.write(piece));
         digest.finish()
     }
 
