@@ -16,7 +16,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::object::UniqueObject;
-use crate::jsonrpc::{JsonText, Object, Text};
+use crate::jsonrpc::{JsonText, Object, Text, read_json};
 
 /// The default input of a tool as JSON Schema, as clients get it.
 ///
@@ -189,7 +189,7 @@ pub fn read(input: &ToolInput, arguments: Option<&RawValue>) -> Result<ToolArgum
 }
 
 fn default_schema(text: &str) -> Result<ToolArguments, String> {
-    let Ok(Object(flat)) = serde_json::from_str::<Object<DefaultArguments<'_>>>(text) else {
+    let Ok(Object(flat)) = read_json::<Object<DefaultArguments<'_>>>(text) else {
         return Err(schema_error(FLAT.as_ref(), text));
     };
     let mut files = flat.files.unwrap_or_default();

@@ -12,7 +12,7 @@ use serde_json::Error;
 use serde_json::value::RawValue;
 
 /// The name with which a [`RawValue`] is serialized, and read. Its text is written as it is.
-const RAW_VALUE: &str = "$serde_json::private::RawValue";
+pub(super) const RAW_VALUE: &str = "$serde_json::private::RawValue";
 
 /// Adds a value to `out` as compact JSON.
 ///
@@ -120,7 +120,7 @@ fn has_escapes(text: &[u8]) -> bool {
 /// Returns a number that is not zero if one of eight bytes has to be escaped: a control character, a quotation mark or a
 /// backslash.
 #[inline]
-fn escapes(chunk: u64) -> u64 {
+pub(super) fn escapes(chunk: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
     // The highest bit of each byte that is below a limit. Above the lowest such byte it may be set for others too.
     let below = |chunk: u64, limit: u8| chunk.wrapping_sub(EACH * u64::from(limit)) & !chunk;

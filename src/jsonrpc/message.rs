@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Id;
+use super::json_reader::{ReadError, read_json, read_json_seed};
 use super::json_writer::write_json;
 use super::{Object, Text};
 
@@ -144,7 +145,7 @@ pub fn is_batch(text: &str) -> bool {
 /// [`ParseError`] if the body is not JSON, empty, or longer than `most`.
 pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, ParseError> {
     let all: Vec<&RawValue> =
-        serde_json::from_str(text).map_err(|error| ParseError::NotJson(error.to_string()))?;
+        read_json(text).map_err(|error| ParseError::NotJson(error.to_string()))?;
     match all.len() {
         0 => Err(ParseError::NotMessage("the batch is empty".into())),
         count if count > most => {
@@ -160,7 +161,7 @@ pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, ParseError> {
 ///
 /// [`ParseError`]; its text names the member that is missing or wrong.
 pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, ParseError> {
-    match serde_json::from_str::<Object<WireMessage<'a, P>>>(text) {
+    match read_json::<Object<WireMessage<'a, P>>>(text) {
         Ok(Object(wire)) => classify(wire, NullIdPolicy::Refused),
         Err(error) => Err(locate_error(text, &error)),
     }
@@ -183,9 +184,7 @@ pub fn parse_envelope(text: &str) -> Result<Message<'_, RawParams<'_>>, ParseErr
 ///
 /// As [`parse`].
 pub(crate) fn parse_raw(text: &str, other: impl FnMut(&str)) -> Result<Message<'_, &RawValue>, ParseError> {
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let read = RawReader(other).deserialize(&mut reader).and_then(|wire| reader.end().map(|()| wire));
-    let wire = read.map_err(|error| locate_error(text, &error))?;
+    let wire = read_json_seed(text, RawReader(other)).map_err(|error| locate_error(text, &error))?;
     if wire.params.is_some_and(|params| !params.get().starts_with('{')) {
         return Err(ParseError::BadParams("params must be an object".into()));
     }
@@ -251,7 +250,7 @@ pub fn recover_id(text: &str) -> Option<Id> {
 }
 
 /// Locates the error: syntax, the envelope, or only the params.
-fn locate_error(text: &str, error: &serde_json::Error) -> ParseError {
+fn locate_error(text: &str, error: &ReadError) -> ParseError {
     if serde_json::from_str::<&RawValue>(text).is_err() {
         return ParseError::NotJson(error.to_string());
     }

@@ -9,6 +9,7 @@
 //!
 //! Pure. Out of scope: MCP and A2A; the layers above define methods and their params.
 
+mod json_reader;
 mod json_text;
 mod json_writer;
 mod message;
@@ -23,6 +24,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub(crate) use json_reader::{read_json, read_json_seed};
 pub use json_text::JsonText;
 pub(crate) use json_writer::{write_json, write_raw_value};
 pub use message::{

@@ -21,6 +21,7 @@ use super::lenient::{
 };
 use super::model::{StreamResponse, Task};
 use super::push::PushIn;
+use crate::jsonrpc::read_json_seed;
 
 pub(crate) use self::body::DecodedBody;
 pub(super) use body::MessageIn;
@@ -104,9 +105,7 @@ pub(crate) fn result(json: &[u8], dialect: Dialect) -> Result<Option<DecodedBody
 /// [`AgentError`] if it is an error or not an object.
 pub(crate) fn plain(json: &[u8], dialect: Dialect) -> Result<DecodedBody, AgentError> {
     let mut body = DecodedBody::default();
-    let mut reader = serde_json::Deserializer::from_str(well_formed_result(json)?);
-    let found = body.fill().deserialize(&mut reader).map_err(not_json)?;
-    reader.end().map_err(not_json)?;
+    let found = read_json_seed(well_formed_result(json)?, body.fill()).map_err(not_json)?;
     if !found {
         return Err(AgentError::invalid_response("not a JSON object"));
     }
@@ -138,7 +137,7 @@ fn well_formed_result(json: &[u8]) -> Result<&str, AgentError> {
     str::from_utf8(json).map_err(|_| AgentError::invalid_response("not UTF-8"))
 }
 
-fn not_json(error: serde_json::Error) -> AgentError {
+fn not_json(error: impl fmt::Display) -> AgentError {
     AgentError::invalid_response(&format!("not JSON: {error}"))
 }
 
@@ -156,9 +155,7 @@ struct RpcResponse {
 impl RpcResponse {
     /// Decodes JSON into an empty response. Returns true if there is a result.
     fn read(&mut self, json: &[u8], dialect: Dialect) -> Result<bool, AgentError> {
-        let mut reader = serde_json::Deserializer::from_str(well_formed_result(json)?);
-        let found = ResponseVisitor(self).deserialize(&mut reader).map_err(not_json)?;
-        reader.end().map_err(not_json)?;
+        let found = read_json_seed(well_formed_result(json)?, ResponseVisitor(self)).map_err(not_json)?;
         if !found {
             return Err(AgentError::invalid_response("not a JSON object"));
         }
