@@ -192,8 +192,17 @@ impl EventSender {
 
     /// Waits while too many events are unread.
     pub(super) async fn has_room(&self) {
+        self.wait_while(EventQueue::is_full).await;
+    }
+
+    /// Waits until all events are read.
+    pub(super) async fn all_read(&self) {
+        self.wait_while(|queue| !queue.events.is_empty()).await;
+    }
+
+    async fn wait_while(&self, condition: impl Fn(&EventQueue) -> bool) {
         // The reader polls again once it has read all.
-        std::future::poll_fn(|_| match self.waiting().is_full() {
+        std::future::poll_fn(|_| match condition(&self.waiting()) {
             true => Poll::Pending,
             false => Poll::Ready(()),
         })

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::rpc::BodyKind;
 use crate::a2a::grpc::{FrameError, FrameReader, write_frame};
@@ -206,6 +207,22 @@ impl AgentResponse {
         match self {
             Self::Http(_) => 0,
             Self::Grpc(reply) => reply.frames.held(),
+        }
+    }
+
+    /// Returns false if the next chunk is not there before more of the connection is read.
+    pub(super) fn may_have_chunk(&self) -> bool {
+        match self {
+            Self::Http(reply) => reply.may_have_chunk(),
+            Self::Grpc(_) => true,
+        }
+    }
+
+    /// Returns the time since which the next chunk is waited for; `None` while none is.
+    pub(super) fn silent_since(&self) -> Option<Instant> {
+        match self {
+            Self::Http(reply) => reply.silent_since(),
+            Self::Grpc(reply) => reply.reply.silent_since(),
         }
     }
 

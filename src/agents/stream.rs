@@ -254,6 +254,11 @@ impl TaskTracker {
         self.outlet.has_room().await;
     }
 
+    /// Waits until all events are read.
+    pub(super) async fn all_read(&self) {
+        self.outlet.all_read().await;
+    }
+
     fn take_from(&mut self, mut event: StreamResponse, is_look: bool) -> bool {
         // The permit moves with the event, or is dropped with it.
         let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
@@ -531,16 +536,20 @@ impl EventStream {
         track: &mut TaskTracker,
     ) -> Result<StreamEnd, AgentFailure> {
         // One timer for the whole stream: it is reset when it fires, not with every byte.
-        let mut last_byte = Instant::now();
-        let mut alarm = pin!(tokio::time::sleep_until(last_byte + self.silence));
+        let mut alarm = pin!(tokio::time::sleep_until(Instant::now() + self.silence));
         loop {
+            if !self.reply.may_have_chunk() {
+                // To look for more first would be in vain nearly always, and the reader polls again anyway.
+                track.all_read().await;
+            }
             let bytes = tokio::select! {
                 biased;
                 bytes = self.reply.chunk() => bytes,
                 () = alarm.as_mut() => {
                     let silence = self.allowed_silence();
-                    if last_byte.elapsed() < silence {
-                        alarm.as_mut().reset(last_byte + silence);
+                    let since = self.reply.silent_since().unwrap_or_else(Instant::now);
+                    if since.elapsed() < silence {
+                        alarm.as_mut().reset(since + silence);
                         continue;
                     }
                     match self.end_message(track) {
@@ -549,7 +558,6 @@ impl EventStream {
                     }
                 }
             };
-            last_byte = Instant::now();
             let ended = match bytes {
                 Ok(Some(bytes)) => {
                     let had_message = self.message.is_some();
@@ -557,7 +565,7 @@ impl EventStream {
                         return Ok(ending);
                     }
                     if !had_message && self.message.is_some() {
-                        alarm.as_mut().reset(last_byte + self.allowed_silence());
+                        alarm.as_mut().reset(Instant::now() + self.allowed_silence());
                     }
                     continue;
                 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pingora::OrErr as _;
@@ -243,10 +243,13 @@ impl ResponseSink for PingoraSession<'_> {
         end: bool,
     ) -> impl Future<Output = Result<(), ClientGone>> + Send {
         let header = self.header(head);
+        // The buffer of Pingora joins them then.
+        let is_small = bytes.len() <= SMALL_BODY_BYTES && !self.is_tls();
+        let is_joined_anyway = is_small && header.headers.contains_key(CONTENT_LENGTH);
         async move {
             let written = match self {
                 // An empty piece writes nothing that the header could be sent with.
-                Self::Listener { http, .. } if !bytes.is_empty() => {
+                Self::Listener { http, .. } if !bytes.is_empty() && !is_joined_anyway => {
                     with_next_write(pin!(http.write_response_header(header))).await
                 }
                 _ => self.write_header(header, false).await,
@@ -322,6 +325,10 @@ impl ClientConnection for PingoraSession<'_> {
         before
     }
 }
+
+/// The size of a body that Pingora sends with its header, if the length is in the header and there is no TLS. Its buffer
+/// has 1,460 bytes for both.
+const SMALL_BODY_BYTES: usize = 1000;
 
 /// Writes the last chunk of a body, and the end of the body with it.
 async fn write_last_chunk(http: &mut ServerSession, bytes: Bytes) -> pingora::Result<()> {

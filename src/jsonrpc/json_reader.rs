@@ -1,12 +1,13 @@
 //! Reads JSON as serde_json does, with less work for text that is only passed on.
 //!
 //! A message is read in layers: its envelope first, then what the method has, then a part; each keeps the values of
-//! the next as raw JSON, so that a long text is examined several times before it is copied. Here a string is examined
-//! 64 bytes at a time, and a value that is passed on is not taken apart. Strings with escapes, and numbers other than
+//! the next as raw JSON, so that a long text is examined several times before it is copied. Here the end of a
+//! long string is found by vector instructions, and a value that is passed on is not taken apart. Strings with escapes, and numbers other than
 //! short natural ones, are read by serde_json.
 
 use std::fmt;
 
+use memchr::memchr2;
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
@@ -375,29 +376,23 @@ fn plain_bytes(text: &[u8]) -> usize {
 /// As [`plain_bytes`], for the rest of a long string, or of the text.
 #[inline(never)]
 fn plain_bytes_of_long(text: &[u8]) -> usize {
-    let (blocks, _) = text.as_chunks();
-    let at = blocks.iter().take_while(|block| is_plain(block)).count() * BLOCK_BYTES;
-    let (chunks, rest) = text.get(at..).unwrap_or_default().as_chunks();
-    match chunks.iter().map(|chunk| plain_in_chunk(*chunk)).enumerate().find(|(_, count)| *count < 8) {
-        Some((place, count)) => at + place * 8 + count,
-        None => {
-            let plain = |byte: &&u8| **byte >= b' ' && **byte != b'"' && **byte != b'\\';
-            at + chunks.len() * 8 + rest.iter().take_while(plain).count()
-        }
+    let plain = match memchr2(b'"', b'\\', text) {
+        Some(end) => text.get(..end).unwrap_or_default(),
+        None => text,
+    };
+    // Without an early end within a block, so that vector instructions examine it.
+    let least = |block: &[u8]| block.iter().fold(u8::MAX, |least, byte| least.min(*byte));
+    match plain.chunks(BLOCK_BYTES).any(|block| least(block) < b' ') {
+        false => plain.len(),
+        true => plain.iter().take_while(|byte| **byte >= b' ').count(),
     }
 }
 
 /// Chunks of eight bytes at the start of a string that are examined one by one.
 const SHORT_CHUNKS: usize = 6;
 
-/// Bytes of a long string that are examined at once.
-const BLOCK_BYTES: usize = 64;
-
-/// Returns true if all bytes of a block are plain, without an early end, so that vector instructions examine it.
-fn is_plain(block: &[u8; BLOCK_BYTES]) -> bool {
-    let special = |byte: &u8| u8::from(*byte < b' ') | u8::from(*byte == b'"') | u8::from(*byte == b'\\');
-    block.iter().fold(0, |all, byte| all | special(byte)) == 0
-}
+/// Bytes that are examined at once for control characters.
+const BLOCK_BYTES: usize = 256;
 
 /// Returns the number of plain bytes at the start of eight bytes.
 #[inline]

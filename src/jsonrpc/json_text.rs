@@ -5,12 +5,15 @@
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 use std::{fmt, iter, mem};
 
 use memchr::memmem;
 use serde::de::{Deserialize, Deserializer, Error};
-use serde::ser::{Serialize, Serializer};
+use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use serde_json::value::RawValue;
+
+use super::json_writer::RAW_VALUE;
 
 /// A text of a peer or of the gateway, written as a JSON string.
 ///
@@ -22,8 +25,9 @@ pub struct JsonText(Form);
 #[derive(Clone)]
 enum Form {
     /// A JSON string with so many escapes, each of one character and two bytes: none by number.
+    /// Shared, since a result has the text of an event that is kept.
     Json {
-        json: Box<RawValue>,
+        json: Arc<str>,
         escapes: usize,
     },
     Characters(String),
@@ -39,10 +43,10 @@ const HASH_BLOCK_BYTES: usize = 64;
 impl JsonText {
     /// Reads a JSON string. `None` for any other value, and for text with half of a surrogate pair.
     pub(crate) fn read(json: &RawValue) -> Option<Self> {
-        let inner = inner(json)?;
+        let inner = inner(json.get())?;
         match simple_escapes(inner) {
             Some(escapes) if escapes.saturating_mul(BYTES_PER_ESCAPE) <= inner.len() => {
-                Some(Self(Form::Json { json: json.to_owned(), escapes }))
+                Some(Self(Form::Json { json: json.get().into(), escapes }))
             }
             Some(_) | None => serde_json::from_str(json.get()).ok().map(|text| Self(Form::Characters(text))),
         }
@@ -106,7 +110,7 @@ impl JsonText {
     pub(crate) fn json_bytes(&self) -> usize {
         match &self.0 {
             Form::Characters(text) => 2 + text.len() + text.len() / 8,
-            Form::Json { json, .. } => json.get().len(),
+            Form::Json { json, .. } => json.len(),
         }
     }
 
@@ -132,8 +136,8 @@ impl JsonText {
 }
 
 /// Returns the JSON between the quotation marks; `None` for any value but a string.
-fn inner(json: &RawValue) -> Option<&str> {
-    json.get().strip_prefix('"')?.strip_suffix('"')
+fn inner(json: &str) -> Option<&str> {
+    json.strip_prefix('"')?.strip_suffix('"')
 }
 
 /// Returns the number of escapes in a string; `None` if there may be one by number (`\u`).
@@ -227,7 +231,12 @@ impl fmt::Debug for JsonText {
 impl Serialize for JsonText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            Form::Json { json, .. } => json.serialize(serializer),
+            // As a raw value does.
+            Form::Json { json, .. } => {
+                let mut raw = serializer.serialize_struct(RAW_VALUE, 1)?;
+                raw.serialize_field(RAW_VALUE, &**json)?;
+                raw.end()
+            }
             Form::Characters(text) => serializer.serialize_str(text),
         }
     }

@@ -73,18 +73,20 @@ struct LogBufferState {
 /// Lines in their order.
 #[derive(Default)]
 struct WaitingLines {
-    /// Formatted lines, and the texts of those that are not.
-    bytes: Vec<u8>,
+    /// Formatted lines.
+    formatted: Vec<u8>,
     /// Lines of the access log.
     access: Vec<WaitingAccess>,
+    /// The texts of these, which follow each other.
+    texts: String,
 }
 
 /// A line of the access log that is not formatted yet.
 struct WaitingAccess {
     /// The end of its request.
     ended: Instant,
-    /// The start of its texts, which follow each other.
-    start: usize,
+    /// The length of the formatted lines before it.
+    place: usize,
     /// The lengths of [`AccessTexts::all`], in bytes.
     lengths: [u16; ACCESS_TEXTS],
     facts: AccessFacts,
@@ -104,51 +106,47 @@ fn loggable(text: &str) -> &str {
 
 impl WaitingLines {
     fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.access.is_empty()
+        self.formatted.is_empty() && self.access.is_empty()
     }
 
     /// Returns the size in bytes.
     fn size(&self) -> usize {
-        self.bytes.len().saturating_add(self.access.len().saturating_mul(size_of::<WaitingAccess>()))
+        let texts = self.formatted.len().saturating_add(self.texts.len());
+        texts.saturating_add(self.access.len().saturating_mul(size_of::<WaitingAccess>()))
     }
 
     fn add_access(&mut self, ended: Instant, line: &AccessLine<'_>) {
-        let start = self.bytes.len();
         let mut lengths = [0; ACCESS_TEXTS];
         for (length, text) in lengths.iter_mut().zip(line.texts.all()) {
             let text = loggable(text);
-            self.bytes.extend_from_slice(text.as_bytes());
+            self.texts.push_str(text);
             // Four bytes for each character at most.
             *length = u16::try_from(text.len()).unwrap_or_default();
         }
-        self.access.push(WaitingAccess { ended, start, lengths, facts: line.facts });
+        self.access.push(WaitingAccess { ended, place: self.formatted.len(), lengths, facts: line.facts });
     }
 
     /// Removes all lines and adds them to `lines`, formatted.
     fn format(&mut self, form: LogFormat, lines: &mut Vec<u8>) {
         // Requests read one clock only.
         let (now, clock) = (Instant::now(), SystemTime::now());
-        let bytes = &self.bytes;
-        // One check of all: each line is UTF-8, as each text is.
-        let all = str::from_utf8(bytes).ok();
-        let mut next = 0;
-        for WaitingAccess { ended, start, lengths, facts } in &self.access {
-            lines.extend_from_slice(bytes.get(next..*start).unwrap_or_default());
-            next = *start;
-            let mut of_line = [""; ACCESS_TEXTS];
-            for (text, length) in of_line.iter_mut().zip(lengths) {
-                let start = next;
-                next += usize::from(*length);
-                let alone = || bytes.get(start..next).and_then(|text| str::from_utf8(text).ok());
-                *text = all.map_or_else(alone, |all| all.get(start..next)).unwrap_or_default();
-            }
+        let (mut written, mut texts) = (0, self.texts.as_str());
+        for WaitingAccess { ended, place, lengths, facts } in &self.access {
+            lines.extend_from_slice(self.formatted.get(written..*place).unwrap_or_default());
+            written = *place;
+            let of_line = lengths.map(|length| {
+                let (text, after) = texts.split_at_checked(usize::from(length)).unwrap_or_default();
+                texts = after;
+                text
+            });
             let line = AccessLine { texts: AccessTexts::of(of_line), facts: *facts };
             let at = clock.checked_sub(now.saturating_duration_since(*ended)).unwrap_or(clock);
             line.write_to(at, Some(&mut FormattedLines { lines, form }));
         }
-        lines.extend_from_slice(bytes.get(next..).unwrap_or_default());
-        self.bytes.clear();
+        lines.extend_from_slice(self.formatted.get(written..).unwrap_or_default());
+        self.formatted.clear();
         self.access.clear();
+        self.texts.clear();
     }
 }
 
@@ -176,7 +174,7 @@ impl LogBuffer {
 
     /// Adds a line, or drops it if there is no room.
     pub(super) fn add(&self, line: &[u8]) {
-        self.shared.add(line.len(), |waiting| waiting.bytes.extend_from_slice(line));
+        self.shared.add(line.len(), |waiting| waiting.formatted.extend_from_slice(line));
     }
 
     /// Adds the line of a request that ended at this time, or drops it if there is no room for the longest.
@@ -340,7 +338,7 @@ mod tests {
         let path = "é".repeat(5000);
         let texts = AccessTexts { path: &path, ..AccessTexts::default() };
         waiting.add_access(ended, &AccessLine { texts, ..AccessLine::default() });
-        assert!(waiting.bytes.len() < 2 * (MAX_LOGGED_CHARS + 2));
+        assert!(waiting.texts.len() < 2 * (MAX_LOGGED_CHARS + 2));
         let mut lines = Vec::new();
         waiting.format(LogFormat::Text, &mut lines);
         let line = String::from_utf8(lines).unwrap();

@@ -131,6 +131,21 @@ impl Response {
         self.inside.head.version
     }
 
+    /// Returns false if the next chunk is not there before more of the connection is read.
+    #[must_use]
+    pub(crate) fn may_have_chunk(&self) -> bool {
+        match &self.inside.handle {
+            ConnectionHandle::Http1(connection) => connection.has_unread(),
+            _ => true,
+        }
+    }
+
+    /// Returns the time since which the next chunk is waited for; `None` while none is.
+    #[must_use]
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        self.inside.silent_since
+    }
+
     /// Returns true if the body has been read to its end.
     #[must_use]
     pub fn is_over(&self) -> bool {

@@ -265,6 +265,11 @@ impl Http1Connection {
         Ok(())
     }
 
+    /// Returns true if bytes are received that were not read.
+    pub(in crate::transport) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     /// Returns the next data of the body, never empty; `None` after the last. The connection is closed after an
     /// error.
     pub(in crate::transport) fn poll_data(
