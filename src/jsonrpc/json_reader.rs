@@ -170,7 +170,11 @@ impl<'de> JsonReader<'de> {
         let rest = self.json.as_bytes().get(self.at + 1..).unwrap_or_default();
         self.at += match rest {
             [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
-            [b'u', digits @ ..] if digits.iter().take(4).filter(|byte| byte.is_ascii_hexdigit()).count() == 4 => 6,
+            [b'u', digits @ ..]
+                if digits.iter().take(4).filter(|byte| byte.is_ascii_hexdigit()).count() == 4 =>
+            {
+                6
+            }
             [] | [b'u'] => return Err(ReadError::custom("EOF while parsing a string")),
             _ => return Err(ReadError::custom("invalid escape")),
         };
@@ -648,23 +652,115 @@ mod tests {
         Members { a: u64 },
     }
 
+    /// JSON, and what is nearly JSON.
+    const CASES: &str = r#"
+        null
+        true
+        false
+        { }
+        nul
+        truth
+        True
+        0
+        -0
+        00
+        01
+        1.
+        1.0
+        .5
+        -
+        -1
+        +1
+        1e5
+        1E+05
+        1e-
+        1e
+        1.5e300
+        1e999
+        18446744073709551615
+        18446744073709551616
+        9999999999999999999
+        -9223372036854775808
+        340282366920938463463374607431768211455
+        0x1
+        1 2
+        NaN
+        Infinity
+        [1,2]
+        [1,2,3]
+        [1,]
+        [,1]
+        [1 2]
+        [
+        ]
+        [1
+        [[]
+        [}
+        [1}
+        {]
+        ""
+        "a"
+        "a
+        "a"b
+        "\"
+        "\""
+        "\u00e9"
+        "\u00e"
+        "\ud83d\ude00"
+        "\ud83d"
+        "\uZZZZ"
+        "\x"
+        "\u"
+        "\u12"
+        'a'
+        "One"
+        "Two"
+        {"Newtype":true}
+        {"Members":{"a":1}}
+        {"Members":{"a":1},"b":2}
+        {"a":1}
+        {"a":1,}
+        {,"a":1}
+        {"a" 1}
+        {"a":}
+        {"a"}
+        {a:1}
+        {1:1}
+        {null:1}
+        {"a":1 "b":2}
+        {"a":1]
+        {"a":1,"a":2}
+        {"\u0061":1,"\ud800":2}
+        {"raw":"\ud800"}
+        {"text":"\ud800"}
+        {"text":"x\ny","raw": [ 1.0, {"b" : [] } ] ,"natural":4294967295,"variant":"One"}
+        {"natural":4294967296}
+        {"natural":-1}
+        {"natural":1.0}
+        {"text":null,"raw":null,"variant":null,"inner":null}
+        {"inner":{"inner":{"listOfAny":[1,"a",null,{"b":[]}],"other":{"c":1e3}}}}
+        [{"text":"a"},{"raw":{}}]
+        [null,[],{}]
+        [[[[1],[2]],{"a":[{}]}]]
+        [{"a":[}]
+        [{"a":{"b":1]}
+        ["a","b]
+    "#;
+
     #[test]
     fn values_are_those_of_serde_json() {
-        for json in [
-            "null", "true", "false", " 1 ", "\r\n\t[ ]", "{ }", "nul", "truth", "True", "", " ", "\u{feff}1",
-            "0", "-0", "00", "01", "1.", "1.0", ".5", "-", "-1", "+1", "1e5", "1E+05", "1e-", "1e", "1.5e300", "1e999",
-            "18446744073709551615", "18446744073709551616", "9999999999999999999", "-9223372036854775808", "340282366920938463463374607431768211455",
-            "0x1", "1 2", "NaN", "Infinity", "[1,2]", "[1,2,3]", "[1,]", "[,1]", "[1 2]", "[", "]", "[1", "[[]", "[}", "[1}", "{]",
-            "\"\"", "\"a\"", "\"a", "\"a\"b", "\"\\\"", "\"\\\"\"", "\"\\u00e9\"", "\"\\u00e\"", "\"\\ud83d\\ude00\"", "\"\\ud83d\"",
-            "\"\\uZZZZ\"", "\"\\x\"", "\"\\u\"", "\"\\u12\"", "\"\n\"", "\"\u{0}\"", "\"\u{7f}\"", "\"é\u{10ffff}\"", "'a'",
-            "\"One\"", "\"Two\"", "{\"Newtype\":true}", "{\"Members\":{\"a\":1}}", "{\"Members\":{\"a\":1},\"b\":2}",
-            "{\"a\":1}", "{\"a\":1,}", "{,\"a\":1}", "{\"a\" 1}", "{\"a\":}", "{\"a\"}", "{a:1}", "{1:1}", "{null:1}", "{\"a\":1 \"b\":2}", "{\"a\":1]",
-            "{\"a\":1,\"a\":2}", "{\"\\u0061\":1,\"\\ud800\":2}", "{\"raw\":\"\\ud800\"}", "{\"text\":\"\\ud800\"}",
-            "{\"text\":\"x\\ny\",\"raw\": [ 1.0, {\"b\" : [] } ] ,\"natural\":4294967295,\"variant\":\"One\"}",
-            "{\"natural\":4294967296}", "{\"natural\":-1}", "{\"natural\":1.0}", "{\"text\":null,\"raw\":null,\"variant\":null,\"inner\":null}",
-            "{\"inner\":{\"inner\":{\"listOfAny\":[1,\"a\",null,{\"b\":[]}],\"other\":{\"c\":1e3}}}}",
-            "[{\"text\":\"a\"},{\"raw\":{}}]", "[null,[],{}]", "[[[[1],[2]],{\"a\":[{}]}]]", "[{\"a\":[}]", "[{\"a\":{\"b\":1]}", "[\"a\",\"b]",
-        ] {
+        let odd = [
+            "\r\n\t[ ]",
+            "",
+            " ",
+            " 1 ",
+            "\u{feff}1",
+            "\"\n\"",
+            "\"\u{0}\"",
+            "\"\u{7f}\"",
+            "\"é\u{10ffff}\"",
+        ];
+        for json in CASES.lines().map(str::trim_start).chain(odd) {
             assert_same(json);
         }
     }
@@ -678,7 +774,11 @@ mod tests {
                     let text = format!("{}{character}{}", "a".repeat(place), "é".repeat(length - place));
                     let json = format!("\"{text}\"");
                     let ours = read_json::<&RawValue>(&json).map(RawValue::get).ok();
-                    assert_eq!(ours, serde_json::from_str::<&RawValue>(&json).map(RawValue::get).ok(), "{json:?}");
+                    assert_eq!(
+                        ours,
+                        serde_json::from_str::<&RawValue>(&json).map(RawValue::get).ok(),
+                        "{json:?}"
+                    );
                     let ours = read_json::<String>(&json).ok();
                     assert_eq!(ours, serde_json::from_str::<String>(&json).ok(), "{json:?}");
                 }
@@ -718,8 +818,25 @@ mod tests {
     /// Pieces of JSON, of which some order may be JSON.
     fn any_text() -> impl Strategy<Value = String> {
         let piece = prop::sample::select(vec![
-            "{", "}", "[", "]", ",", ":", "\"a\"", "\"text\":", "\"raw\":", "\"inner\":{", "1", "-1.5e3", "null", "true", " ",
-            "\\", "\"", "\"\\u00e9\"", "\n",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"a\"",
+            "\"text\":",
+            "\"raw\":",
+            "\"inner\":{",
+            "1",
+            "-1.5e3",
+            "null",
+            "true",
+            " ",
+            "\\",
+            "\"",
+            "\"\\u00e9\"",
+            "\n",
         ]);
         prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
     }

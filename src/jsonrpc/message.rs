@@ -144,8 +144,7 @@ pub fn is_batch(text: &str) -> bool {
 ///
 /// [`ParseError`] if the body is not JSON, empty, or longer than `most`.
 pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, ParseError> {
-    let all: Vec<&RawValue> =
-        read_json(text).map_err(|error| ParseError::NotJson(error.to_string()))?;
+    let all: Vec<&RawValue> = read_json(text).map_err(|error| ParseError::NotJson(error.to_string()))?;
     match all.len() {
         0 => Err(ParseError::NotMessage("the batch is empty".into())),
         count if count > most => {

@@ -1,5 +1,5 @@
-//! Any request is taken apart without a panic, an accepted id comes back byte for byte, and no name
-//! of a member is overlooked that a parser finds.
+//! Any request is taken apart without a panic, an accepted id comes back byte for byte, no name
+//! of a member is overlooked that a parser finds, and nothing is JSON that is none for serde_json.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -29,6 +29,10 @@ fn intake(bytes: &[u8]) {
     let Ok(text) = well_formed(body, DEPTH) else { return };
     named(text);
     if is_batch(text) {
+        let expected: Option<Vec<&RawValue>> = serde_json::from_str(text).ok();
+        let ours = elements(text, usize::MAX).ok().map(|items| items.into_iter().map(RawValue::get).collect::<Vec<_>>());
+        let expected = expected.map(|items| items.into_iter().map(RawValue::get).collect::<Vec<_>>());
+        assert_eq!(ours, expected.filter(|items| !items.is_empty()));
         for one in elements(text, BATCH).unwrap_or_default() {
             message(one.get(), &headers);
         }
@@ -78,6 +82,7 @@ fn message(text: &str, headers: &HeaderMap) {
         return;
     };
     assert!(parse_envelope(text).is_ok(), "good with its params and not without");
+    assert!(serde_json::from_str::<&RawValue>(text).is_ok(), "not JSON");
     assert!(message.kind != MessageKind::Response || message.method.as_str().is_empty());
     let placed = classify(&message, &headers);
     assert!(message.kind == MessageKind::Request || placed.is_ok(), "nobody reads a refusal of {text}");
