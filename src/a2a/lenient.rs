@@ -3,8 +3,7 @@
 //!
 //! Each type here reads any JSON value in one pass and keeps it only if it has the expected type,
 //! so that one invalid member never loses the rest of a response. Raw leaves (`data`, `metadata`)
-//! are copied without parsing, so that the parser's own recursion limit does not apply to them;
-//! [`MAX_DEPTH`] does.
+//! are copied without recursion; [`MAX_DEPTH`] bounds them with the rest.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -306,7 +305,8 @@ pub(crate) fn object(raw: Option<Box<RawValue>>) -> Option<Box<RawValue>> {
     raw.filter(|raw| raw.get().starts_with('{'))
 }
 
-/// Maximum nesting of objects and arrays around one value. Equal to the parser's own limit.
+/// Maximum nesting of objects and arrays around one value. That of the parser is one less within a raw value, which is
+/// in the object of a response.
 pub(crate) const MAX_DEPTH: usize = 128;
 
 /// Returns true if no value of `json` is within more than `limit` objects and arrays. One linear

@@ -539,7 +539,8 @@ impl EventStream {
         let mut alarm = pin!(tokio::time::sleep_until(Instant::now() + self.silence));
         loop {
             if !self.reply.may_have_chunk() {
-                // To look for more first would be in vain nearly always, and the reader polls again anyway.
+                // To look for more first would be in vain nearly always, and the reader polls again anyway. So the time
+                // in which a slow client takes an event is no silence of the agent.
                 track.all_read().await;
             }
             let bytes = tokio::select! {

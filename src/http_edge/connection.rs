@@ -243,9 +243,7 @@ impl ResponseSink for PingoraSession<'_> {
         end: bool,
     ) -> impl Future<Output = Result<(), ClientGone>> + Send {
         let header = self.header(head);
-        // The buffer of Pingora joins them then.
-        let is_small = bytes.len() <= SMALL_BODY_BYTES && !self.is_tls();
-        let is_joined_anyway = is_small && header.headers.contains_key(CONTENT_LENGTH);
+        let is_joined_anyway = !self.is_tls() && is_joined_by_pingora(&header.headers, bytes.len());
         async move {
             let written = match self {
                 // An empty piece writes nothing that the header could be sent with.
@@ -326,9 +324,15 @@ impl ClientConnection for PingoraSession<'_> {
     }
 }
 
-/// The size of a body that Pingora sends with its header, if the length is in the header and there is no TLS. Its buffer
-/// has 1,460 bytes for both.
-const SMALL_BODY_BYTES: usize = 1000;
+/// The size of a header and a body that Pingora sends together without TLS, besides the status line and the headers of its
+/// own: its buffer has 1,460 bytes.
+const JOINED_BYTES: usize = 1300;
+
+/// Returns true if Pingora sends a body of this size with its header.
+fn is_joined_by_pingora(headers: &HeaderMap, body: usize) -> bool {
+    let head = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>();
+    head + body <= JOINED_BYTES && headers.contains_key(CONTENT_LENGTH)
+}
 
 /// Writes the last chunk of a body, and the end of the body with it.
 async fn write_last_chunk(http: &mut ServerSession, bytes: Bytes) -> pingora::Result<()> {

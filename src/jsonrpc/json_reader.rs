@@ -9,7 +9,10 @@ use std::fmt;
 
 use memchr::memchr2;
 use serde::de::value::BorrowedStrDeserializer;
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error as _, Expected, MapAccess, SeqAccess, Unexpected,
+    Visitor,
+};
 use serde::forward_to_deserialize_any;
 
 use super::json_writer::{RAW_VALUE, escapes};
@@ -18,8 +21,9 @@ use super::json_writer::{RAW_VALUE, escapes};
 ///
 /// # Errors
 ///
-/// [`ReadError`] if the text is not JSON (RFC 8259), if objects and arrays are nested more than [`MAX_DEPTH`] deep, or if the
-/// value refuses it. Names of members must be read as strings: a map with numbers as its keys is refused.
+/// [`ReadError`] if the text is not JSON (RFC 8259), if objects and arrays are nested more than [`MAX_DEPTH`] deep, or if
+/// the value refuses it. Two values that serde_json reads are refused: a map with keys that are no strings (numbers, enums,
+/// booleans), and bytes of a string with control characters.
 pub(crate) fn read_json<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, ReadError> {
     read_json_seed(json, std::marker::PhantomData)
 }
@@ -36,7 +40,7 @@ pub(crate) fn read_json_seed<'de, S: DeserializeSeed<'de>>(
     let mut reader = JsonReader { json, at: 0, depth: 0 };
     let read = seed.deserialize(&mut reader).and_then(|value| match reader.peek() {
         None => Ok(value),
-        Some(_) => Err(ReadError::custom("trailing characters")),
+        Some(_) => Err(reader.unexpected("trailing characters", "")),
     });
     read.map_err(|error| error.at(json, reader.at))
 }
@@ -80,6 +84,15 @@ impl serde::de::Error for ReadError {
     fn custom<T: fmt::Display>(reason: T) -> Self {
         Self(Box::new(ErrorReason { reason: reason.to_string(), line: 0, column: 0 }))
     }
+
+    #[cold]
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        match found {
+            // As JSON names it.
+            Unexpected::Unit => Self::custom(format_args!("invalid type: null, expected {expected}")),
+            _ => Self::custom(format_args!("invalid type: {found}, expected {expected}")),
+        }
+    }
 }
 
 impl From<serde_json::Error> for ReadError {
@@ -91,6 +104,7 @@ impl From<serde_json::Error> for ReadError {
     }
 }
 
+/// The error of serde_json.
 const CONTROL_CHARACTER: &str = "control character (\\u0000-\\u001F) found while parsing a string";
 
 /// The text, and the place that is read next.
@@ -118,26 +132,31 @@ impl<'de> JsonReader<'de> {
         self.json.get(start..self.at).unwrap_or_default()
     }
 
-    /// Passes one byte.
+    /// Skips one byte, which must be this one.
     #[inline]
-    fn expect(&mut self, byte: u8, wrong: &'static str) -> Result<(), ReadError> {
+    fn expect(&mut self, byte: u8, wrong: &str, context: &str) -> Result<(), ReadError> {
         if self.peek() != Some(byte) {
-            return Err(self.unexpected(wrong));
+            return Err(self.unexpected(wrong, context));
         }
         self.at += 1;
         Ok(())
     }
 
+    /// Returns the error for the next byte; at the end of the text that for the end of `context`.
     #[cold]
-    fn unexpected(&mut self, wrong: &'static str) -> ReadError {
+    fn unexpected(&mut self, wrong: &str, context: &str) -> ReadError {
         match self.peek() {
-            Some(_) => ReadError::custom(wrong),
-            None => ReadError::custom("EOF while parsing"),
+            Some(_) => {
+                // The place of the byte, as columns are counted from 1. No more is read.
+                self.at += 1;
+                ReadError::custom(wrong)
+            }
+            None => ReadError::custom(format_args!("EOF while parsing {context}")),
         }
     }
 
-    /// Passes a string, whose quotation mark is here. Returns true if there are escapes in it.
-    fn string(&mut self) -> Result<bool, ReadError> {
+    /// Skips the string that begins here. Returns true if there are escapes in it.
+    fn skip_string(&mut self) -> Result<bool, ReadError> {
         let mut has_escapes = false;
         self.at += 1;
         loop {
@@ -147,7 +166,7 @@ impl<'de> JsonReader<'de> {
                     self.at += 1;
                     return Ok(has_escapes);
                 }
-                Some(b'\\') => self.escape()?,
+                Some(b'\\') => self.skip_escape()?,
                 Some(_) => return Err(ReadError::custom(CONTROL_CHARACTER)),
                 None => return Err(ReadError::custom("EOF while parsing a string")),
             }
@@ -155,18 +174,18 @@ impl<'de> JsonReader<'de> {
         }
     }
 
-    /// Reads a string, whose quotation mark is here.
+    /// Reads the string that begins here.
     #[inline]
     fn visit_string<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, ReadError> {
         let start = self.at;
-        if self.string()? {
+        if self.skip_string()? {
             return Ok(serde_json::Deserializer::from_str(self.since(start)).deserialize_str(visitor)?);
         }
         visitor.visit_borrowed_str(self.json.get(start + 1..self.at - 1).unwrap_or_default())
     }
 
-    /// Passes an escape, whose backslash is here. A half of a surrogate pair is one, as for a raw value of serde_json.
-    fn escape(&mut self) -> Result<(), ReadError> {
+    /// Skips the escape that begins here. A half of a surrogate pair is one, as for a raw value of serde_json.
+    fn skip_escape(&mut self) -> Result<(), ReadError> {
         let rest = self.json.as_bytes().get(self.at + 1..).unwrap_or_default();
         self.at += match rest {
             [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
@@ -181,28 +200,28 @@ impl<'de> JsonReader<'de> {
         Ok(())
     }
 
-    /// Passes the name of a member, and the colon.
-    fn name(&mut self) -> Result<(), ReadError> {
-        self.name_start()?;
-        self.string()?;
-        self.colon()
+    /// Skips the name of a member, and the colon.
+    fn skip_name(&mut self) -> Result<(), ReadError> {
+        self.expect_name()?;
+        self.skip_string()?;
+        self.expect_colon()
     }
 
     #[inline]
-    fn name_start(&mut self) -> Result<(), ReadError> {
+    fn expect_name(&mut self) -> Result<(), ReadError> {
         match self.peek() {
             Some(b'"') => Ok(()),
-            _ => Err(self.unexpected("key must be a string")),
+            _ => Err(self.unexpected("key must be a string", OBJECT)),
         }
     }
 
     #[inline]
-    fn colon(&mut self) -> Result<(), ReadError> {
-        self.expect(b':', "expected `:`")
+    fn expect_colon(&mut self) -> Result<(), ReadError> {
+        self.expect(b':', "expected `:`", OBJECT)
     }
 
-    /// Passes `true`, `false` or `null`.
-    fn literal(&mut self, word: &'static str) -> Result<(), ReadError> {
+    /// Skips `true`, `false` or `null`.
+    fn skip_literal(&mut self, word: &'static str) -> Result<(), ReadError> {
         let rest = self.json.get(self.at..).unwrap_or_default();
         if !rest.starts_with(word) {
             return Err(ReadError::custom("expected ident"));
@@ -211,69 +230,69 @@ impl<'de> JsonReader<'de> {
         Ok(())
     }
 
-    /// Passes digits, and returns their number.
-    fn digits(&mut self) -> usize {
+    /// Skips digits, and returns their number.
+    fn skip_digits(&mut self) -> usize {
         let rest = self.json.as_bytes().get(self.at..).unwrap_or_default();
         let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += count;
         count
     }
 
-    /// Returns true, and passes the next byte, if it is one of two.
-    fn passes(&mut self, one: u8, other: u8) -> bool {
+    /// Returns true, and skips the next byte, if it is one of two.
+    fn skip_if(&mut self, one: u8, other: u8) -> bool {
         let is_one = self.json.as_bytes().get(self.at).is_some_and(|byte| *byte == one || *byte == other);
         self.at += usize::from(is_one);
         is_one
     }
 
-    /// Passes a number. Returns true if it is an integer without a sign.
-    fn number(&mut self) -> Result<bool, ReadError> {
-        let is_negative = self.passes(b'-', b'-');
+    /// Skips a number. Returns true if it is an integer without a sign.
+    fn skip_number(&mut self) -> Result<bool, ReadError> {
+        let is_negative = self.skip_if(b'-', b'-');
         let starts_with_zero = self.json.as_bytes().get(self.at) == Some(&b'0');
-        let mut count = self.digits();
+        let mut count = self.skip_digits();
         let mut is_valid = count == 1 || (count > 1 && !starts_with_zero);
-        let has_fraction = self.passes(b'.', b'.');
+        let has_fraction = self.skip_if(b'.', b'.');
         if has_fraction {
-            count = self.digits();
+            count = self.skip_digits();
             is_valid &= count > 0;
         }
-        let has_exponent = self.passes(b'e', b'E');
+        let has_exponent = self.skip_if(b'e', b'E');
         if has_exponent {
-            self.passes(b'+', b'-');
-            count = self.digits();
+            self.skip_if(b'+', b'-');
+            count = self.skip_digits();
             is_valid &= count > 0;
         }
         match is_valid {
             true => Ok(!is_negative && !has_fraction && !has_exponent),
-            false => Err(self.unexpected("invalid number")),
+            false => Err(self.unexpected("invalid number", VALUE)),
         }
     }
 
-    /// Passes a string, a number or a literal.
-    fn leaf(&mut self, first: Option<u8>) -> Result<(), ReadError> {
+    /// Skips a string, a number or a literal.
+    fn skip_leaf(&mut self, first: Option<u8>) -> Result<(), ReadError> {
         match first {
-            Some(b'"') => self.string().map(drop),
-            Some(b'-' | b'0'..=b'9') => self.number().map(drop),
-            Some(b't') => self.literal("true"),
-            Some(b'f') => self.literal("false"),
-            Some(b'n') => self.literal("null"),
-            _ => Err(self.unexpected("expected value")),
+            Some(b'"') => self.skip_string().map(drop),
+            Some(b'-' | b'0'..=b'9') => self.skip_number().map(drop),
+            Some(b't') => self.skip_literal("true"),
+            Some(b'f') => self.skip_literal("false"),
+            Some(b'n') => self.skip_literal("null"),
+            _ => Err(self.unexpected("expected value", VALUE)),
         }
     }
 
-    /// Passes any value, and returns its text.
-    fn raw(&mut self) -> Result<&'de str, ReadError> {
+    /// Skips any value, and returns its text.
+    fn skip_value(&mut self) -> Result<&'de str, ReadError> {
         let first = self.peek();
         let start = self.at;
         match first {
-            Some(b'{' | b'[') => self.nested()?,
-            _ => self.leaf(first)?,
+            Some(b'{' | b'[') => self.skip_nested()?,
+            _ => self.skip_leaf(first)?,
         }
         Ok(self.since(start))
     }
 
-    /// Passes an object or an array, without recursion.
-    fn nested(&mut self) -> Result<(), ReadError> {
+    /// Skips an object or an array, without recursion.
+    fn skip_nested(&mut self) -> Result<(), ReadError> {
         // A bit for each that is open, the innermost last: 1 is an object.
         let (mut open, mut depth) = (0_u128, 0_u32);
         loop {
@@ -288,12 +307,12 @@ impl<'de> JsonReader<'de> {
                     self.at += 1;
                     if self.peek() != Some(if is_object { b'}' } else { b']' }) {
                         if is_object {
-                            self.name()?;
+                            self.skip_name()?;
                         }
                         continue;
                     }
                 }
-                _ => self.leaf(first)?,
+                _ => self.skip_leaf(first)?,
             }
             // After a value.
             while depth > 0 {
@@ -302,14 +321,14 @@ impl<'de> JsonReader<'de> {
                     Some(b',') => {
                         self.at += 1;
                         if is_object {
-                            self.name()?;
+                            self.skip_name()?;
                         }
                         break;
                     }
                     Some(b'}') if is_object => {}
                     Some(b']') if !is_object => {}
-                    _ if is_object => return Err(self.unexpected("expected `,` or `}`")),
-                    _ => return Err(self.unexpected("expected `,` or `]`")),
+                    _ if is_object => return Err(self.unexpected("expected `,` or `}`", OBJECT)),
+                    _ => return Err(self.unexpected("expected `,` or `]`", LIST)),
                 }
                 self.at += 1;
                 (open, depth) = (open >> 1, depth - 1);
@@ -333,7 +352,7 @@ impl<'de> JsonReader<'de> {
         self.at += 1;
         let value = read(MemberReader { reader: self, is_first: true, end })?;
         self.depth -= 1;
-        self.expect(end, "trailing characters")?;
+        self.expect(end, "trailing characters", context_of(end))?;
         Ok(value)
     }
 
@@ -342,7 +361,7 @@ impl<'de> JsonReader<'de> {
         &mut self,
         read: impl FnOnce(&mut serde_json::Deserializer<serde_json::de::StrRead<'de>>) -> serde_json::Result<V>,
     ) -> Result<V, ReadError> {
-        let mut json = serde_json::Deserializer::from_str(self.raw()?);
+        let mut json = serde_json::Deserializer::from_str(self.skip_value()?);
         let value = read(&mut json)?;
         json.end()?;
         Ok(value)
@@ -350,7 +369,7 @@ impl<'de> JsonReader<'de> {
 
     fn visit_number<V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, ReadError> {
         let start = self.at;
-        let is_natural = self.number()?;
+        let is_natural = self.skip_number()?;
         let number = self.since(start);
         if is_natural && number.len() <= SHORT_DIGITS {
             let natural = number.bytes().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
@@ -358,6 +377,16 @@ impl<'de> JsonReader<'de> {
         }
         Ok(serde_json::Deserializer::from_str(number).deserialize_any(visitor)?)
     }
+}
+
+/// The parts of a text in which it may end too soon, as serde_json names them.
+const VALUE: &str = "a value";
+const OBJECT: &str = "an object";
+const LIST: &str = "a list";
+
+/// Returns the part with this last byte.
+fn context_of(end: u8) -> &'static str {
+    if end == b'}' { OBJECT } else { LIST }
 }
 
 /// Digits of a number that is always a `u64`.
@@ -414,16 +443,16 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
             Some(b'{') => self.within(b'}', |members| visitor.visit_map(members)),
             Some(b'[') => self.within(b']', |items| visitor.visit_seq(items)),
             Some(b'-' | b'0'..=b'9') => self.visit_number(visitor),
-            Some(b't') => self.literal("true").and_then(|()| visitor.visit_bool(true)),
-            Some(b'f') => self.literal("false").and_then(|()| visitor.visit_bool(false)),
-            Some(b'n') => self.literal("null").and_then(|()| visitor.visit_unit()),
-            _ => Err(self.unexpected("expected value")),
+            Some(b't') => self.skip_literal("true").and_then(|()| visitor.visit_bool(true)),
+            Some(b'f') => self.skip_literal("false").and_then(|()| visitor.visit_bool(false)),
+            Some(b'n') => self.skip_literal("null").and_then(|()| visitor.visit_unit()),
+            _ => Err(self.unexpected("expected value", VALUE)),
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.peek() {
-            Some(b'n') => self.literal("null").and_then(|()| visitor.visit_none()),
+            Some(b'n') => self.skip_literal("null").and_then(|()| visitor.visit_none()),
             _ => visitor.visit_some(self),
         }
     }
@@ -434,13 +463,13 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         if name == RAW_VALUE {
-            return visitor.visit_map(RawValueReader(self.raw()?));
+            return visitor.visit_map(RawValueReader(self.skip_value()?));
         }
         visitor.visit_newtype_struct(self)
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        self.raw()?;
+        self.skip_value()?;
         visitor.visit_unit()
     }
 
@@ -496,7 +525,7 @@ impl MemberReader<'_, '_> {
         }
         if !std::mem::take(&mut self.is_first) {
             let wrong = if self.end == b'}' { "expected `,` or `}`" } else { "expected `,` or `]`" };
-            self.reader.expect(b',', wrong)?;
+            self.reader.expect(b',', wrong, context_of(self.end))?;
         }
         Ok(true)
     }
@@ -510,14 +539,13 @@ impl<'de> MapAccess<'de> for MemberReader<'_, 'de> {
         if !self.has_next()? {
             return Ok(None);
         }
-        self.reader.name_start()?;
-        let name = seed.deserialize(NameReader(self.reader))?;
-        self.reader.colon()?;
-        Ok(Some(name))
+        self.reader.expect_name()?;
+        seed.deserialize(NameReader(self.reader)).map(Some)
     }
 
     #[inline]
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
+        self.reader.expect_colon()?;
         seed.deserialize(&mut *self.reader)
     }
 }
@@ -652,7 +680,7 @@ mod tests {
         Members { a: u64 },
     }
 
-    /// JSON, and what is nearly JSON.
+    /// JSON, and texts that are nearly JSON.
     const CASES: &str = r#"
         null
         true
@@ -803,10 +831,10 @@ mod tests {
     #[test]
     fn errors_name_the_place() {
         for (json, error) in [
-            ("{\n  \"a\": 1,\n  \"b\" 2}", "expected `:` at line 3 column 6"),
-            ("[1", "EOF while parsing at line 1 column 2"),
-            ("[1] 2", "trailing characters at line 1 column 4"),
-            ("[01]", "invalid number at line 1 column 3"),
+            ("{\n  \"a\": 1,\n  \"b\" 2}", "expected `:` at line 3 column 7"),
+            ("[1", "EOF while parsing a list at line 1 column 2"),
+            ("[1] 2", "trailing characters at line 1 column 5"),
+            ("[01]", "invalid number at line 1 column 4"),
             ("\"\\ud800\"", "unexpected end of hex escape at line 1 column 8"),
         ] {
             assert_eq!(read_json::<Value>(json).unwrap_err().to_string(), error, "{json}");

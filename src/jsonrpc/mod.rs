@@ -2,8 +2,8 @@
 //! passes over the bytes of a body: the check before it is parsed (UTF-8, nesting, surrogates), and the
 //! names of all members.
 //!
-//! serde_json skips raw values without a check of their depth or their escapes, so that a body
-//! could carry both to the next parser. The JSON grammar is left to the parser. Names are for text
+//! The reader of messages takes values within the nesting of `json_reader`, which is that of serde_json, and skips raw values
+//! without a check of their escapes, so that a body could carry halves of surrogate pairs to the next parser. The JSON grammar is left to the parser. Names are for text
 //! that a parser has read before, or will read: for any other text the result has no meaning, but
 //! the scan never reads past the end.
 //!

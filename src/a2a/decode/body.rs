@@ -465,6 +465,18 @@ mod tests {
         Dialect::V0_1.event(answer.as_bytes()).unwrap()
     }
 
+    #[test]
+    fn raw_values_are_read_up_to_the_nesting_of_a_response() {
+        for (depth, is_read) in [(128, true), (129, false)] {
+            // Two levels are those of the response and the task.
+            let nested = format!("{}{}", "{\"a\":".repeat(depth - 3) + "{", "}".repeat(depth - 2));
+            let result = format!(r#"{{"id":"t","status":{{"state":"working"}},"metadata":{nested}}}"#);
+            let response = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+            let read = Dialect::V1.task(response.as_bytes());
+            assert_eq!(read.is_ok_and(|task| task.metadata.is_some()), is_read, "{depth}");
+        }
+    }
+
     /// python-a2a puts the user's message into a task.
     #[test]
     fn task_with_message_member_is_a_task() {
