@@ -1,13 +1,12 @@
 //! Reads JSON as serde_json does, with less work for text that is only passed on.
 //!
 //! A message is read in layers: its envelope first, then what the method has, then a part; each keeps the values of
-//! the next as raw JSON, so that a long text is examined several times before it is copied. Here the end of a
-//! long string is found by vector instructions, and a value that is passed on is not taken apart. Strings with escapes, and numbers other than
-//! short natural ones, are read by serde_json.
+//! the next as raw JSON, so that a long text is examined several times before it is copied. Here a long string is
+//! examined 64 bytes at a time, by vector instructions, and a value that is passed on is not taken apart. Strings with
+//! escapes, and numbers other than short natural ones, are read by serde_json.
 
 use std::fmt;
 
-use memchr::memchr2;
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error as _, Expected, MapAccess, SeqAccess, Unexpected,
@@ -156,7 +155,20 @@ impl<'de> JsonReader<'de> {
     }
 
     /// Skips the string that begins here. Returns true if there are escapes in it.
+    #[inline]
     fn skip_string(&mut self) -> Result<bool, ReadError> {
+        // Most names of members end within eight bytes.
+        if let Some(chunk) = self.json.as_bytes().get(self.at + 1..).and_then(<[u8]>::first_chunk::<8>) {
+            let count = plain_in_chunk(*chunk);
+            if chunk.get(count) == Some(&b'"') {
+                self.at += count + 2;
+                return Ok(false);
+            }
+        }
+        self.skip_longer_string()
+    }
+
+    fn skip_longer_string(&mut self) -> Result<bool, ReadError> {
         let mut has_escapes = false;
         self.at += 1;
         loop {
@@ -230,45 +242,35 @@ impl<'de> JsonReader<'de> {
         Ok(())
     }
 
-    /// Skips digits, and returns their number.
-    fn skip_digits(&mut self) -> usize {
-        let rest = self.json.as_bytes().get(self.at..).unwrap_or_default();
-        let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
-        count
-    }
-
-    /// Returns true, and skips the next byte, if it is one of two.
-    fn skip_if(&mut self, one: u8, other: u8) -> bool {
-        let is_one = self.json.as_bytes().get(self.at).is_some_and(|byte| *byte == one || *byte == other);
-        self.at += usize::from(is_one);
-        is_one
-    }
-
     /// Skips a number. Returns true if it is an integer without a sign.
+    #[inline]
     fn skip_number(&mut self) -> Result<bool, ReadError> {
-        let is_negative = self.skip_if(b'-', b'-');
-        let starts_with_zero = self.json.as_bytes().get(self.at) == Some(&b'0');
-        let mut count = self.skip_digits();
-        let mut is_valid = count == 1 || (count > 1 && !starts_with_zero);
-        let has_fraction = self.skip_if(b'.', b'.');
-        if has_fraction {
-            count = self.skip_digits();
-            is_valid &= count > 0;
+        let text = self.json.as_bytes();
+        let start = self.at + usize::from(text.get(self.at) == Some(&b'-'));
+        let mut end = after_digits(text, start);
+        let mut is_valid = end == start + 1 || (end > start && text.get(start) != Some(&b'0'));
+        let mut is_natural = start == self.at;
+        if text.get(end) == Some(&b'.') {
+            let fraction = end + 1;
+            end = after_digits(text, fraction);
+            is_valid &= end > fraction;
+            is_natural = false;
         }
-        let has_exponent = self.skip_if(b'e', b'E');
-        if has_exponent {
-            self.skip_if(b'+', b'-');
-            count = self.skip_digits();
-            is_valid &= count > 0;
+        if let Some(b'e' | b'E') = text.get(end) {
+            let exponent = end + 1 + usize::from(matches!(text.get(end + 1), Some(b'+' | b'-')));
+            end = after_digits(text, exponent);
+            is_valid &= end > exponent;
+            is_natural = false;
         }
+        self.at = end;
         match is_valid {
-            true => Ok(!is_negative && !has_fraction && !has_exponent),
+            true => Ok(is_natural),
             false => Err(self.unexpected("invalid number", VALUE)),
         }
     }
 
     /// Skips a string, a number or a literal.
+    #[inline]
     fn skip_leaf(&mut self, first: Option<u8>) -> Result<(), ReadError> {
         match first {
             Some(b'"') => self.skip_string().map(drop),
@@ -409,23 +411,36 @@ fn plain_bytes(text: &[u8]) -> usize {
 /// As [`plain_bytes`], for the rest of a long string, or of the text.
 #[inline(never)]
 fn plain_bytes_of_long(text: &[u8]) -> usize {
-    let plain = match memchr2(b'"', b'\\', text) {
-        Some(end) => text.get(..end).unwrap_or_default(),
-        None => text,
-    };
-    // Without an early end within a block, so that vector instructions examine it.
-    let least = |block: &[u8]| block.iter().fold(u8::MAX, |least, byte| least.min(*byte));
-    match plain.chunks(BLOCK_BYTES).any(|block| least(block) < b' ') {
-        false => plain.len(),
-        true => plain.iter().take_while(|byte| **byte >= b' ').count(),
+    let (blocks, _) = text.as_chunks();
+    let at = blocks.iter().take_while(|block| is_plain(block)).count() * BLOCK_BYTES;
+    let (chunks, rest) = text.get(at..).unwrap_or_default().as_chunks();
+    match chunks.iter().map(|chunk| plain_in_chunk(*chunk)).enumerate().find(|(_, count)| *count < 8) {
+        Some((place, count)) => at + place * 8 + count,
+        None => {
+            let plain = |byte: &&u8| **byte >= b' ' && **byte != b'"' && **byte != b'\\';
+            at + chunks.len() * 8 + rest.iter().take_while(plain).count()
+        }
     }
 }
 
-/// Chunks of eight bytes at the start of a string that are examined one by one.
-const SHORT_CHUNKS: usize = 6;
+/// Returns the place of the first byte from `start` on that is no digit.
+fn after_digits(text: &[u8], start: usize) -> usize {
+    let rest = text.get(start..).unwrap_or_default();
+    start + rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
 
-/// Bytes that are examined at once for control characters.
-const BLOCK_BYTES: usize = 256;
+/// Chunks of eight bytes at the start of a string, or after an escape, that are examined one by one: most lines of a text
+/// have fewer bytes.
+const SHORT_CHUNKS: usize = 16;
+
+/// Bytes of a long string that are examined at once.
+const BLOCK_BYTES: usize = 64;
+
+/// Returns true if all bytes of a block are plain, without an early end, so that vector instructions examine it.
+fn is_plain(block: &[u8; BLOCK_BYTES]) -> bool {
+    let special = |byte: &u8| u8::from(*byte < b' ') | u8::from(*byte == b'"') | u8::from(*byte == b'\\');
+    block.iter().fold(0, |all, byte| all | special(byte)) == 0
+}
 
 /// Returns the number of plain bytes at the start of eight bytes.
 #[inline]
@@ -797,7 +812,7 @@ mod tests {
     fn each_byte_ends_a_string_in_each_place() {
         let characters = (0..=0x100).filter_map(char::from_u32).chain(['\u{2028}', '\u{10ffff}']);
         for character in characters {
-            for length in [0, 1, 7, 8, 9, 47, 48, 49, 111, 112, 113, 200] {
+            for length in [0, 1, 7, 8, 9, 127, 128, 129, 191, 192, 193, 300] {
                 for place in [0, length / 2, length] {
                     let text = format!("{}{character}{}", "a".repeat(place), "é".repeat(length - place));
                     let json = format!("\"{text}\"");
