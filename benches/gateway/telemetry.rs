@@ -24,7 +24,7 @@ const SIDES: [&str; 4] = ["none", "access log", "traces", "all"];
 
 /// Rounds with one set of processes. The cost of a call differs by some percent from process to process, because code and
 /// data lie elsewhere in memory. So more processes improve the result more than more rounds do.
-const ROUNDS_PER_PROCESS: usize = 3;
+const ROUNDS_PER_PROCESS: usize = 6;
 
 /// Measures the way of a plain call, and prints the CPU of a call with each part of telemetry.
 pub(crate) async fn run(options: &Options) {

@@ -627,6 +627,7 @@ mod tests {
     use serde_json::Value;
     use serde_json::value::RawValue;
 
+    use super::super::json_writer::tests::any_json;
     use super::*;
 
     /// Reads the text as each type by both, and compares.
@@ -882,27 +883,6 @@ mod tests {
             "\n",
         ]);
         prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
-    }
-
-    fn any_json() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::from),
-            any::<i64>().prop_map(Value::from),
-            any::<f64>().prop_map(Value::from),
-            any::<String>().prop_map(Value::from),
-            "[ -~]{0,150}".prop_map(Value::from),
-        ];
-        leaf.prop_recursive(4, 64, 8, |inner| {
-            let name = prop_oneof![
-                any::<String>(),
-                prop::sample::select(vec!["text", "raw", "inner", "listOfAny"]).prop_map(str::to_owned)
-            ];
-            prop_oneof![
-                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
-                prop::collection::btree_map(name, inner, 0..8).prop_map(|members| serde_json::json!(members)),
-            ]
-        })
     }
 
     proptest! {

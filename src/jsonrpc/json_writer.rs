@@ -362,7 +362,7 @@ members! {
 members! { SerializeStruct, SerializeStructVariant }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
@@ -535,19 +535,22 @@ mod tests {
         assert_same(&("long ".repeat(1000) + "\n"));
     }
 
-    fn any_json() -> impl Strategy<Value = Value> {
+    /// Any value; some names of its members are those of types in tests.
+    pub(in crate::jsonrpc) fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
             any::<f64>().prop_map(Value::from),
             any::<String>().prop_map(Value::from),
-            "[ -~]{0,40}".prop_map(Value::from),
+            "[ -~]{0,150}".prop_map(Value::from),
         ];
         leaf.prop_recursive(4, 64, 8, |inner| {
+            let known = prop::sample::select(vec!["text", "raw", "inner", "listOfAny"]);
+            let name = prop_oneof![any::<String>(), known.prop_map(str::to_owned)];
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
-                prop::collection::btree_map(any::<String>(), inner, 0..8).prop_map(|members| json!(members)),
+                prop::collection::btree_map(name, inner, 0..8).prop_map(|members| json!(members)),
             ]
         })
     }

@@ -2,10 +2,10 @@
 //! passes over the bytes of a body: the check before it is parsed (UTF-8, nesting, surrogates), and the
 //! names of all members.
 //!
-//! The reader of messages takes values within the nesting of `json_reader`, which is that of serde_json, and skips raw values
-//! without a check of their escapes, so that a body could carry halves of surrogate pairs to the next parser. The JSON grammar is left to the parser. Names are for text
-//! that a parser has read before, or will read: for any other text the result has no meaning, but
-//! the scan never reads past the end.
+//! `json_reader`, the parser of messages, bounds their nesting as serde_json does, and skips raw values without
+//! a check of their escapes, so that a body could carry halves of surrogate pairs to the next parser. The JSON
+//! grammar is left to the parser. Names are for text that a parser has read before, or will read: for any other
+//! text the result has no meaning, but the scan never reads past the end.
 //!
 //! Pure. Out of scope: MCP and A2A; the layers above define methods and their params.
 
