@@ -16,9 +16,9 @@ use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, Method, Response, StatusCode};
-use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::runtime::{self, Handle};
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::Instant;
@@ -36,8 +36,8 @@ use crate::timing::ReusableTimer;
 const INFORMATIONAL_BYTES: usize = 64 * 1024;
 /// Size of the buffer of each thread, in bytes.
 const READ_BYTES: usize = 64 * 1024;
-/// Bytes of a body still to come from which on they are read without a copy.
-const DIRECT_READ_BYTES: u64 = 16 * 1024;
+/// Bytes that hold a whole buffer, rather than a copy: it is at most a third larger.
+const DENSE_BYTES: usize = READ_BYTES / 4 * 3;
 /// Size of a request that is written in one piece, in bytes: one write costs the system less than one with
 /// two pieces. To copy much more would cost more than it saves.
 const ONE_PIECE_BYTES: usize = 2048;
@@ -125,7 +125,7 @@ impl Http1Connection {
     pub(in crate::transport) fn is_alive(&mut self) -> bool {
         // The next user registers its own waker.
         let mut cx = Context::from_waker(Waker::noop());
-        if self.is_ready() && read(&mut self.stream, &mut cx, 1, |_| ()).is_ready() {
+        if self.is_ready() && read(&mut self.stream, &mut cx, 1).is_ready() {
             self.state = ConnectionState::Closed;
         }
         self.is_ready()
@@ -207,10 +207,10 @@ impl Http1Connection {
                 return Poll::Pending;
             }
             // Before anything was written, the peer can only close, or break the protocol.
-            let error = match read(&mut self.stream, cx, 1, <[u8]>::is_empty) {
+            let error = match read(&mut self.stream, cx, 1) {
                 Poll::Pending => None,
-                Poll::Ready(Ok(true)) => Some(Http1Error::Incomplete),
-                Poll::Ready(Ok(false)) => Some(Http1Error::Unrequested),
+                Poll::Ready(Ok(bytes)) if bytes.is_empty() => Some(Http1Error::Incomplete),
+                Poll::Ready(Ok(_)) => Some(Http1Error::Unrequested),
                 Poll::Ready(Err(error)) => Some(error.into()),
             };
             if let Some(error) = error {
@@ -241,13 +241,11 @@ impl Http1Connection {
                 self.unread = rest;
                 return Poll::Ready(Ok(response));
             }
-            let read = ready!(read(&mut self.stream, cx, self.limits.read_buffer, |bytes| {
-                head.bytes.extend_from_slice(bytes);
-                bytes.len()
-            }))?;
-            if read == 0 {
+            let bytes = ready!(read(&mut self.stream, cx, self.limits.read_buffer))?;
+            if bytes.is_empty() {
                 return Poll::Ready(Err(Http1Error::Incomplete));
             }
+            head.add(bytes);
         }
     }
 
@@ -295,10 +293,7 @@ impl Http1Connection {
             if body.decoder.is_over() {
                 return Poll::Ready(Ok(None));
             }
-            self.unread = match body.decoder.announced() {
-                DIRECT_READ_BYTES.. => ready!(read_large(&mut self.stream, cx, most))?,
-                _ => ready!(read(&mut self.stream, cx, most, Bytes::copy_from_slice))?,
-            };
+            self.unread = ready!(read(&mut self.stream, cx, most))?;
             if self.unread.is_empty() {
                 body.keeps_open = false;
                 body.decoder.end()?;
@@ -337,10 +332,10 @@ impl ResponseBody {
     }
 }
 
-/// The bytes of a head so far.
+/// The bytes of a head so far, and those after it.
 #[derive(Default)]
 struct HeadReader {
-    bytes: Vec<u8>,
+    bytes: BytesMut,
     /// Bytes before the head: informational responses, and empty lines.
     start: usize,
     /// Bytes in which no end was found.
@@ -351,6 +346,14 @@ struct HeadReader {
 const VERSION_START: &[u8] = b"HTTP/1.";
 
 impl HeadReader {
+    /// Adds bytes that were read.
+    fn add(&mut self, bytes: Bytes) {
+        match self.bytes.is_empty() {
+            true => self.bytes = bytes.into(),
+            false => self.bytes.extend_from_slice(&bytes),
+        }
+    }
+
     /// Takes the head of the final response, and returns it with the bytes after it; `None` if it is not whole
     /// yet.
     fn take(&mut self, most: usize) -> Result<Option<(Response<()>, Bytes)>, Http1Error> {
@@ -383,7 +386,7 @@ impl HeadReader {
                 self.start = end;
                 continue;
             }
-            let mut rest = Bytes::from(std::mem::take(&mut self.bytes));
+            let mut rest = std::mem::take(&mut self.bytes).freeze();
             rest.advance(self.start);
             let head = parse_head(&rest.split_to(length))?;
             return Ok(Some((head, rest)));
@@ -448,33 +451,24 @@ impl Drop for UnsentBytes {
     }
 }
 
-/// Reads at most so many bytes into the buffer of the thread, and passes them to `take`: none at the end of the
-/// stream.
-fn read<T>(
-    stream: &mut MaybeTlsStream,
-    cx: &mut Context<'_>,
-    most: usize,
-    take: impl FnOnce(&[u8]) -> T,
-) -> Poll<io::Result<T>> {
+/// Reads at most so many bytes: none at the end of the stream.
+///
+/// They are read into the buffer of the thread, and copied. Bytes that fill most of it are returned with the buffer, and
+/// the next read has a new one.
+fn read(stream: &mut MaybeTlsStream, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
     thread_local! {
-        static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+        static BUFFER: RefCell<BytesMut> = RefCell::new(BytesMut::new());
     }
     BUFFER.with_borrow_mut(|buffer| {
-        let mut buffer = ReadBuf::new(buffer.get_mut(..most.clamp(1, READ_BYTES)).unwrap_or_default());
-        let read = Pin::new(&mut *stream).poll_read(cx, &mut buffer);
+        buffer.clear();
+        buffer.reserve(READ_BYTES);
+        let read = pin!(stream.read_buf(&mut buffer.limit(most.clamp(1, READ_BYTES)))).poll(cx);
         ready!(or_flush(stream, cx, read))?;
-        Poll::Ready(Ok(take(buffer.filled())))
+        Poll::Ready(Ok(match buffer.len() {
+            DENSE_BYTES.. => std::mem::take(buffer).freeze(),
+            _ => Bytes::copy_from_slice(buffer),
+        }))
     })
-}
-
-/// Reads at most so many bytes of a large body into a buffer of their own.
-fn read_large(stream: &mut MaybeTlsStream, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
-    let mut buffer = BytesMut::with_capacity(most.clamp(1, READ_BYTES));
-    let read = pin!(stream.read_buf(&mut buffer)).poll(cx);
-    ready!(or_flush(stream, cx, read))?;
-    // A small piece must not hold a large buffer.
-    let is_small = buffer.len() < buffer.capacity() / 4;
-    Poll::Ready(Ok(if is_small { Bytes::copy_from_slice(&buffer) } else { buffer.freeze() }))
 }
 
 /// Returns the result of a read. If it waits, TLS may have something to say that the peer waits for.
