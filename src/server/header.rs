@@ -17,6 +17,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use memchr::memmem;
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::H2Options;
@@ -74,6 +75,8 @@ struct HeaderLimitedStream {
     mark: ConnectionMarker,
     limit: Arc<HeaderLimit>,
     state: HeaderState,
+    /// The begin of a body that came with its header, until it is read with the rest.
+    body_start: Vec<u8>,
     /// Never locked, only reached through `&mut`: a timer alone cannot be shared.
     alarm: Mutex<ReusableTimer>,
 }
@@ -93,7 +96,7 @@ enum HeaderState {
 impl HeaderLimitedStream {
     pub(super) fn new(stream: Stream, mark: ConnectionMarker, limit: Arc<HeaderLimit>) -> Self {
         let (writes, alarm) = (JoinedWrites::default(), Mutex::default());
-        Self { stream, writes, mark, limit, state: HeaderState::Open, alarm }
+        Self { stream, writes, mark, limit, state: HeaderState::Open, body_start: Vec::new(), alarm }
     }
 
     /// # Errors
@@ -109,6 +112,44 @@ impl HeaderLimitedStream {
     /// Returns true if the next read would be one of a header that is too long.
     fn is_too_long(&self) -> bool {
         !self.mark.is_read() && self.mark.header_bytes() > self.limit.max_bytes
+    }
+
+    /// Keeps the begin of a body that was read with its header, if there is more of it than the buffer of a header holds.
+    ///
+    /// Pingora would return the begin on its own, and to put a large body together costs as much as to read it.
+    fn keep_body_start(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
+        if buffer.remaining() > 0 || self.mark.is_read() {
+            return;
+        }
+        let read = buffer.filled().get(before..).unwrap_or_default();
+        if let Some(end) = read.strip_prefix(b"POST ").and_then(|_| memmem::find(read, b"\r\n\r\n")) {
+            let (header, rest) = read.split_at(end + 4);
+            let length = before + header.len();
+            self.body_start = rest.to_vec();
+            buffer.set_filled(length);
+        }
+    }
+
+    /// Reads the begin of a body that was kept, and the bytes that have come after it.
+    ///
+    /// # Errors
+    ///
+    /// As those of the stream.
+    fn read_body_start(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        let start = std::mem::take(&mut self.body_start);
+        if !self.mark.is_read() {
+            // It is no body, and would be taken for the next request: to the application the client has disconnected.
+            return Ok(());
+        }
+        let (now, later) = start.split_at(start.len().min(buffer.remaining()));
+        buffer.put_slice(now);
+        self.body_start = later.to_vec();
+        if buffer.remaining() > 0
+            && let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_read(context, buffer)
+        {
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Sends the rejection of a header that is too long, and reads on until the client has read
@@ -164,9 +205,13 @@ impl AsyncRead for HeaderLimitedStream {
             // The application sees a client disconnect.
             return this.poll_refuse(context);
         }
+        if !this.body_start.is_empty() {
+            return Poll::Ready(this.read_body_start(context, buffer));
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         this.mark.add_header_bytes(buffer.filled().len().saturating_sub(before));
+        this.keep_body_start(buffer, before);
         Poll::Ready(Ok(()))
     }
 }

@@ -113,6 +113,37 @@ async fn chunked_body_is_read_whole() {
 }
 
 /// `curl` asks so before it sends more than a megabyte.
+/// The begin of a large body comes with its header, and is read with the rest.
+#[tokio::test]
+async fn large_body_is_read_whole_however_it_comes() {
+    let scene = Scene::new().await;
+    scene.agent.on_send(|_| Reply::events([v1::message("la")]));
+    let mut wire = Wire::to(&scene).await;
+    let mut sent = Vec::new();
+    for length in [3_000, 4_000, 6_000, 50_000, 200_000] {
+        let text: String = ('a'..='z').cycle().take(length).collect();
+        let params = json!({ "name": TOOL, "arguments": { "text": text } });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+        for cut in [0, 100, body.len() - 1, body.len()] {
+            let (first, rest) = body.split_at(cut);
+            wire.write(&format!(
+                "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{first}",
+                body.len()
+            ))
+            .await;
+            wire.write(rest).await;
+            let (head, answer) = wire.response().await;
+            assert!(
+                head.starts_with("http/1.1 200") && answer.contains("la"),
+                "{length}, {cut}: {head}{answer}"
+            );
+            sent.push(text.clone());
+        }
+    }
+    let heard: Vec<String> = scene.agent.calls("SendStreamingMessage").iter().map(words).collect();
+    assert!(heard == sent, "{:?}", heard.iter().map(String::len).collect::<Vec<_>>());
+}
+
 #[tokio::test]
 async fn expecting_client_is_told_to_continue() {
     let scene = Scene::new().await;

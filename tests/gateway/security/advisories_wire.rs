@@ -78,9 +78,10 @@ async fn unread_body_is_never_next_request() {
             ("Transfer-Encoding: chunked\r\n".to_owned(), &chunk),
         ] {
             let head = format!("{begin}Host: localhost\r\n{framing}\r\n");
-            // At once, and when the answer is on its way already.
+            // At once, with more than the buffer of a header holds, and when the answer is on its way already.
             let at_once = said(&gateway, &format!("{head}{body}")).await;
-            for said in [at_once, said_late(&gateway, &head, body).await] {
+            let many = said(&gateway, &format!("{head}{body}{}", SMUGGLED.repeat(200))).await;
+            for said in [at_once, many, said_late(&gateway, &head, body).await] {
                 assert_eq!(said.get(9..12), Some(status), "{head}{body}: {said}");
                 let own = usize::from(status == "200");
                 assert_eq!(
@@ -89,6 +90,21 @@ async fn unread_body_is_never_next_request() {
                     "{head}{body}: {said}"
                 );
             }
+        }
+    }
+}
+
+/// The same behind a request without a body, of which the gateway keeps the bytes that came with its header.
+#[tokio::test]
+async fn bytes_after_an_empty_body_are_never_next_request() {
+    let scene = Scene::tuned(BRIEF).await;
+    for length in ["", "Content-Length: 0\r\n"] {
+        for count in [1, 200] {
+            let head = format!(
+                "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n"
+            );
+            let said = said(&scene.gateway, &format!("{head}{}", SMUGGLED.repeat(count))).await;
+            assert_eq!((said.get(9..12), answers(&said)), (Some("400"), 1), "{count}: {said}");
         }
     }
 }
@@ -171,16 +187,17 @@ async fn body_has_one_end_or_is_refused() {
         );
         let is_plain = served < 2;
         let at_once = said(&scene.gateway, &format!("{head}{body}{SMUGGLED}")).await;
+        let many = said(&scene.gateway, &format!("{head}{body}{}", SMUGGLED.repeat(200))).await;
         let later = said_late(&scene.gateway, &format!("{head}{body}"), SMUGGLED).await;
-        for said in [&at_once, &later] {
+        for said in [&at_once, &many, &later] {
             assert_eq!(said.get(9..12), Some(expected), "{head}: {said}");
         }
-        assert!(!at_once.contains(ANSWERED), "{head}: {at_once}");
+        assert!(!at_once.contains(ANSWERED) && !many.contains(ANSWERED), "{head}: {at_once}{many}");
         assert_eq!(later.contains(ANSWERED), is_plain, "{head}: {later}");
         served += usize::from(expected == "200");
     }
     let calls = scene.agent.calls("SendStreamingMessage").len();
-    assert_eq!(calls, 2 * served, "each call that was served, and none that was smuggled");
+    assert_eq!(calls, 3 * served, "each call that was served, and none that was smuggled");
 }
 
 /// Python SDK CVE-2025-53365 and CVE-2025-53366: a client that left, or a message that was none,
