@@ -22,6 +22,7 @@ use super::stream::{CallOutput, EventStream, StreamEnd, TaskTracker};
 use crate::a2a::{Message, StreamResponse, Task, TaskState, fingerprint, uuid};
 use crate::config::AgentMethod as Method;
 use crate::fault::AgentFailure;
+use crate::jsonrpc::SharedBody;
 use crate::quota::AnswerRoom;
 use crate::telemetry::trace::SpanEvent;
 use crate::timing::{Backoff, with_jitter};
@@ -264,7 +265,7 @@ impl AgentCall {
             BodyKind::Json => {
                 let status = reply.status();
                 let body = whole(&mut reply, &self.known, &mut track.room).await?;
-                let event = self.known.interface.event(&body);
+                let event = SharedBody::new(&body).read(|| self.known.interface.event(&body));
                 let event = event.map_err(|error| by_status(first_refusal(error), status))?;
                 // From here on only the event is held.
                 drop(body);
@@ -429,7 +430,7 @@ impl AgentCall {
         };
         if form == BodyKind::Json {
             let body = whole(&mut reply, &self.known, &mut track.room).await?;
-            let event = self.known.interface.event(&body);
+            let event = SharedBody::new(&body).read(|| self.known.interface.event(&body));
             drop(body);
             return match event {
                 Ok(event) => Ok(!track.on_event(event)),

@@ -24,6 +24,7 @@ use crate::a2a::{
 use crate::auth::SubjectToken;
 use crate::config::{AgentMethod, AgentMethod as Call};
 use crate::fault::AgentFailure;
+use crate::jsonrpc::SharedBody;
 use crate::quota::AnswerRoom;
 use crate::telemetry::trace::RequestScope;
 use crate::transport::{HttpClient, Response};
@@ -186,7 +187,9 @@ pub(super) async fn task_of(
     room: &mut AnswerRoom,
 ) -> Result<Task, AgentFailure> {
     let (status, answer) = plain(client, known, ask, room).await?;
-    known.interface.task(&answer).map_err(|error| by_status(refusal(error), status))
+    SharedBody::new(&answer)
+        .read(|| known.interface.task(&answer))
+        .map_err(|error| by_status(refusal(error), status))
 }
 
 /// Returns the status and the body of a response that must not be a stream.

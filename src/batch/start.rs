@@ -62,7 +62,7 @@ impl BatchService {
         record: &mut AccessRecord,
         tool: ProviderTool,
     ) -> Result<Option<Vec<u8>>, Abort> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         record.tool = Some(tool.name().to_owned());
         let done = match tool {
             ProviderTool::BatchStart => match self.begin(client, params.arguments) {
@@ -148,7 +148,7 @@ impl BatchService {
         record: &mut AccessRecord,
         ticket: &BatchTicket,
     ) -> Result<Option<Vec<u8>>, Abort> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let CallTarget { to, budget } = target;
         let engine = &self.engine;
         let running = client.session.as_ref().map(|session| engine.running.register(session.key, id));
@@ -436,7 +436,7 @@ impl CallRun {
         record.forwarded.clone_from(&client.forwarded);
         record.quota_owner.clone_from(&client.quota_owner);
         let id = Id::null();
-        let request = CallRequest { client: &client, id: &id, params: &params };
+        let request = CallRequest { client: &client, id: &id, params: &params, body: None };
         let target = CallTarget { to: ResponseTarget::Batch(&mut sink), budget: timeout };
         let catalogue = engine.catalogue.load_full();
         let called =

@@ -23,7 +23,7 @@ use crate::config::{Calls, Settings};
 use crate::discovery::LiveCatalogue;
 use crate::fault::{Abort, AgentFailure, Fault};
 use crate::http_edge::{Accepts, DrainState, Route, outcome_of};
-use crate::jsonrpc::Id;
+use crate::jsonrpc::{Id, SharedBody};
 use crate::limits::Limits;
 use crate::mcp::lifecycle::Implementation;
 use crate::mcp::notifications::LoggingLevel;
@@ -128,6 +128,8 @@ pub(crate) struct CallRequest<'a> {
     pub(crate) client: &'a ClientContext<'a>,
     pub(crate) id: &'a Id,
     pub(crate) params: &'a ClientParams<'a>,
+    /// The body that the params are read from, which their texts may keep.
+    pub(crate) body: Option<&'a SharedBody<'a>>,
 }
 
 /// Target of the response to a call, and the time until the response is due.

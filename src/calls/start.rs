@@ -162,7 +162,7 @@ impl CallEngine {
         view: &CatalogueView,
         to: &mut ResponseTarget<'_, S>,
     ) -> Result<PreparedCall<'a>, Abort<CallError>> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let name = params
             .name
             .as_ref()
@@ -326,7 +326,11 @@ impl CallEngine {
     }
 
     fn action(&self, request: CallRequest<'_>, tool: &ToolEntry) -> Result<AgentAction, String> {
-        let arguments = arguments::read(&tool.input, request.params.arguments)?;
+        let read = || arguments::read(&tool.input, request.params.arguments);
+        let arguments = match request.body {
+            Some(body) => body.read(read)?,
+            None => read()?,
+        };
         build(arguments, &self.origin(request, &tool.agent, tool.skill.as_deref()))
     }
 

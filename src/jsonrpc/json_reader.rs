@@ -15,6 +15,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use super::json_writer::{RAW_VALUE, escapes};
+use super::shared_body::plain_run;
 
 /// Reads a value from JSON, which is all of `json` but white space around it.
 ///
@@ -396,7 +397,7 @@ const SHORT_DIGITS: usize = 19;
 
 /// Returns the number of bytes before the first quotation mark, backslash or control character.
 #[inline]
-fn plain_bytes(text: &[u8]) -> usize {
+pub(super) fn plain_bytes(text: &[u8]) -> usize {
     let (chunks, _) = text.as_chunks();
     let mut at = 0;
     for chunk in chunks.iter().take(SHORT_CHUNKS) {
@@ -405,7 +406,8 @@ fn plain_bytes(text: &[u8]) -> usize {
             count => return at + count,
         }
     }
-    at + plain_bytes_of_long(text.get(at..).unwrap_or_default())
+    let rest = text.get(at..).unwrap_or_default();
+    at + plain_run(rest, || plain_bytes_of_long(rest))
 }
 
 /// As [`plain_bytes`], for the rest of a long string, or of the text.

@@ -8,12 +8,15 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::{fmt, iter, mem};
 
+use bytes::Bytes;
 use memchr::memmem;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use serde_json::value::RawValue;
 
 use super::json_writer::RAW_VALUE;
+use super::shared_body::{shared_part, without_plain_end};
+use super::utf8;
 
 /// A text of a peer or of the gateway, written as a JSON string.
 ///
@@ -28,6 +31,12 @@ enum Form {
     /// Shared, since a result has the text of an event that is kept.
     Json {
         json: Arc<str>,
+        escapes: usize,
+    },
+    /// The same within the body in which it came, for a long one: UTF-8, which is checked again where it is used,
+    /// since that takes a tenth of the time of a copy.
+    InBody {
+        json: Box<Bytes>,
         escapes: usize,
     },
     Characters(String),
@@ -46,7 +55,10 @@ impl JsonText {
         let inner = inner(json.get())?;
         match simple_escapes(inner) {
             Some(escapes) if escapes.saturating_mul(BYTES_PER_ESCAPE) <= inner.len() => {
-                Some(Self(Form::Json { json: json.get().into(), escapes }))
+                Some(Self(match shared_part(json.get()) {
+                    Some(json) => Form::InBody { json: Box::new(json), escapes },
+                    None => Form::Json { json: json.get().into(), escapes },
+                }))
             }
             Some(_) | None => serde_json::from_str(json.get()).ok().map(|text| Self(Form::Characters(text))),
         }
@@ -57,7 +69,8 @@ impl JsonText {
         match &self.0 {
             Form::Characters(text) => Cow::Borrowed(text),
             Form::Json { json, escapes: 0 } => Cow::Borrowed(inner(json).unwrap_or_default()),
-            Form::Json { .. } => {
+            Form::InBody { json, escapes: 0 } => Cow::Borrowed(inner(text_of(json)).unwrap_or_default()),
+            Form::Json { .. } | Form::InBody { .. } => {
                 let mut text = String::with_capacity(self.bytes());
                 self.runs().for_each(|run| text.push_str(run));
                 Cow::Owned(text)
@@ -70,6 +83,7 @@ impl JsonText {
         let (mut rest, mut is_escaped) = match &self.0 {
             Form::Characters(text) => (text.as_str(), false),
             Form::Json { json, escapes } => (inner(json).unwrap_or_default(), *escapes > 0),
+            Form::InBody { json, escapes } => (inner(text_of(json)).unwrap_or_default(), *escapes > 0),
         };
         iter::from_fn(move || {
             if rest.is_empty() {
@@ -98,12 +112,15 @@ impl JsonText {
         self.bytes() == 0
     }
 
-    /// Returns the bytes of its characters. It takes at most an eighth more in memory.
+    /// Returns the bytes of its characters. It takes at most an eighth more in memory, and one of more than 16 KiB at
+    /// most twice as much: it may keep the body in which it came, and the buffer of that.
     pub fn bytes(&self) -> usize {
-        match &self.0 {
-            Form::Characters(text) => text.len(),
-            Form::Json { json, escapes } => inner(json).unwrap_or_default().len().saturating_sub(*escapes),
-        }
+        let (json, escapes) = match &self.0 {
+            Form::Characters(text) => return text.len(),
+            Form::Json { json, escapes } => (json.len(), escapes),
+            Form::InBody { json, escapes } => (json.len(), escapes),
+        };
+        json.saturating_sub(2).saturating_sub(*escapes)
     }
 
     /// Returns the approximate bytes of its JSON.
@@ -111,6 +128,7 @@ impl JsonText {
         match &self.0 {
             Form::Characters(text) => 2 + text.len() + text.len() / 8,
             Form::Json { json, .. } => json.len(),
+            Form::InBody { json, .. } => json.len(),
         }
     }
 
@@ -130,9 +148,14 @@ impl JsonText {
     pub fn into_string(self) -> String {
         match self.0 {
             Form::Characters(text) => text,
-            Form::Json { .. } => self.to_str().into_owned(),
+            Form::Json { .. } | Form::InBody { .. } => self.to_str().into_owned(),
         }
     }
+}
+
+/// Returns the text of bytes that were text when they were read.
+fn text_of(json: &[u8]) -> &str {
+    utf8(json).unwrap_or_default()
 }
 
 /// Returns the JSON between the quotation marks; `None` for any value but a string.
@@ -143,11 +166,9 @@ fn inner(json: &str) -> Option<&str> {
 /// Returns the number of escapes in a string; `None` if there may be one by number (`\u`).
 fn simple_escapes(inner: &str) -> Option<usize> {
     let mut rest = inner.as_bytes();
+    let Some(first) = memchr::memchr(b'\\', without_plain_end(inner).as_bytes()) else { return Some(0) };
     // Three searches by vector instructions, where a step from escape to escape takes a call for each.
-    let backslashes = memchr::memchr_iter(b'\\', rest).count();
-    if backslashes == 0 {
-        return Some(0);
-    }
+    let backslashes = memchr::memchr_iter(b'\\', rest.get(first..).unwrap_or_default()).count();
     if memmem::find(rest, br"\u").is_some() {
         return None;
     }
@@ -230,15 +251,15 @@ impl fmt::Debug for JsonText {
 
 impl Serialize for JsonText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
-            // As a raw value does.
-            Form::Json { json, .. } => {
-                let mut raw = serializer.serialize_struct(RAW_VALUE, 1)?;
-                raw.serialize_field(RAW_VALUE, &**json)?;
-                raw.end()
-            }
-            Form::Characters(text) => serializer.serialize_str(text),
-        }
+        let json = match &self.0 {
+            Form::Json { json, .. } => json,
+            Form::InBody { json, .. } => text_of(json),
+            Form::Characters(text) => return serializer.serialize_str(text),
+        };
+        // As a raw value does.
+        let mut raw = serializer.serialize_struct(RAW_VALUE, 1)?;
+        raw.serialize_field(RAW_VALUE, json)?;
+        raw.end()
     }
 }
 
@@ -256,6 +277,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::shared_body::{MIN_SHARED_BYTES, SharedBody};
     use super::*;
 
     fn hash(text: &JsonText) -> u64 {
@@ -305,6 +327,40 @@ mod tests {
         let text = read(r#""{\"a\":[\/]}""#).unwrap();
         assert_eq!(text, JsonText::from(r#"{"a":[/]}"#));
         assert_eq!(serde_json::to_string(&text).unwrap(), r#""{\"a\":[/]}""#);
+    }
+
+    #[test]
+    fn a_long_text_keeps_the_body_that_it_is_most_of() {
+        let quoted = |length: usize| format!("\"{}\\né\"", "a".repeat(length - 6));
+        for (length, beside, is_kept) in [
+            (MIN_SHARED_BYTES, 0, true),
+            (MIN_SHARED_BYTES - 1, 0, false),
+            (MIN_SHARED_BYTES, MIN_SHARED_BYTES / 4, true),
+            (MIN_SHARED_BYTES, MIN_SHARED_BYTES, false),
+        ] {
+            let json = quoted(length);
+            let body = Bytes::from(format!("[{json},\"{}\"]", "b".repeat(beside)));
+            let parse = || {
+                let items: Vec<&RawValue> = serde_json::from_slice(&body).unwrap();
+                JsonText::read(items[0]).unwrap()
+            };
+            let text = SharedBody::new(&body).read(parse);
+            assert_eq!(matches!(text.0, Form::InBody { .. }), is_kept, "{length}, {beside}");
+            assert!(matches!(parse().0, Form::Json { .. }), "no body is read any more");
+            let copy = read(&json).unwrap();
+            assert!(text == copy && hash(&text) == hash(&copy));
+            assert_eq!((text.bytes(), text.json_bytes()), (copy.bytes(), copy.json_bytes()));
+            drop(body);
+            assert!(serde_json::to_string(&text).unwrap() == json);
+            assert!(text.into_string() == copy.into_string());
+        }
+    }
+
+    #[test]
+    fn a_text_of_another_body_is_copied() {
+        let (json, body) = (format!("\"{}\"", "a".repeat(MIN_SHARED_BYTES)), vec![b' '; MIN_SHARED_BYTES]);
+        let text = SharedBody::new(&body.into()).read(|| read(&json).unwrap());
+        assert!(matches!(text.0, Form::Json { .. }));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl McpServer {
         method: Method,
         request: CallRequest<'_>,
     ) -> Result<MethodReply, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let writer = self.writer(client.era());
         let nothing = || write_result(id, &EmptyResult {});
         let shows_tasks = match method {
@@ -174,7 +174,7 @@ impl McpServer {
         request: CallRequest<'_>,
         owner: &QuotaOwner,
     ) -> Result<MethodReply, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let requested = params.protocol_version.as_ref();
         let requested = requested.ok_or_else(|| Fault::InvalidParams("protocolVersion is missing".into()))?;
         let version = Version::negotiate(requested.as_str());
@@ -204,7 +204,7 @@ impl McpServer {
     }
 
     fn list_tools(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let after = self.open_cursor(client, ListKind::Tools, params)?;
         // Checked before the catalogue is loaded, which is built after the cards are known.
         let is_complete = self.has_all_tools(client);
@@ -274,7 +274,7 @@ impl McpServer {
     ///
     /// [`Fault::InvalidParams`] for an unknown cursor.
     fn list_resources(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let after = self.open_cursor(client, ListKind::Resources, params)?;
         let limit = self.settings.page_size;
         let (resources, has_more) =
@@ -293,7 +293,7 @@ impl McpServer {
     ///
     /// The [`Fault`] with which the request is rejected.
     async fn read_resource(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
         let ReadResource { result, policy, held } =
             self.resources.read(ResourceRequest { client, uri }).await?;
@@ -305,7 +305,7 @@ impl McpServer {
 
     /// Returns the completions of an argument.
     async fn complete(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let (Some(Object(reference)), Some(Object(argument))) = (&params.reference, &params.argument) else {
             return Err(Fault::InvalidParams("ref and argument are needed".into()));
         };

@@ -18,8 +18,8 @@ use crate::http_edge::{
     Accepts, AccessRecord, ClientConnection, ResponseSink, Route, empty, fault, json, refused, reply,
 };
 use crate::jsonrpc::{
-    Id, Message, MessageKind, ParseError, RawParams, Text, elements, is_batch, parse, parse_envelope,
-    recover_id, well_formed, write_error,
+    Id, Message, MessageKind, ParseError, RawParams, SharedBody, Text, elements, is_batch, parse,
+    parse_envelope, recover_id, well_formed, write_error,
 };
 use crate::limits::quota_owner;
 use crate::mcp::classify::{
@@ -96,7 +96,8 @@ impl McpServer {
         moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), Abort> {
         let body = self.body.read_json(http, record.quota_owner.as_ref()).await?;
-        let text = match well_formed(&body, self.settings.depth) {
+        let shared = SharedBody::new(&body);
+        let text = match shared.read(|| well_formed(&body, self.settings.depth)) {
             Ok(text) => text,
             Err(malformed) => {
                 let era = era_of_headers(&McpHeaders::read(&http.head().headers));
@@ -110,7 +111,8 @@ impl McpServer {
             return Ok(Box::pin(self.batch(http, record, route, text)).await?);
         }
         let headers = McpHeaders::read(&http.head().headers);
-        let classified = self.classify(ReceivedMessage { route, headers: &headers, text }, record);
+        let classified =
+            shared.read(|| self.classify(ReceivedMessage { route, headers: &headers, text }, record));
         match classified {
             Ok(ClassifiedMessage::Accepted) => empty(http, StatusCode::ACCEPTED, Vec::new()).await?,
             Ok(ClassifiedMessage::Response(client, id, result)) => {
@@ -126,7 +128,7 @@ impl McpServer {
                     }
                 };
                 let params = params.unwrap_or_default();
-                let request = CallRequest { client: &client, id: &id, params: &params };
+                let request = CallRequest { client: &client, id: &id, params: &params, body: Some(&shared) };
                 if method == Method::Listen {
                     return Ok(Box::pin(self.listen_or_reject(http, record, request, moved)).await?);
                 }
@@ -383,7 +385,7 @@ impl McpServer {
                 }
             };
             let params = params.unwrap_or_default();
-            let request = CallRequest { client: &client, id: &id, params: &params };
+            let request = CallRequest { client: &client, id: &id, params: &params, body: None };
             match self.batch_request(http, until, method, request, record).await {
                 Ok(Some(body)) => {
                     record.keep(body.len());

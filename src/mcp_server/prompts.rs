@@ -188,7 +188,7 @@ impl McpServer {
     ///
     /// [`Fault::InvalidParams`] for an unknown cursor.
     pub(super) fn list_prompts(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         // Checked before the cards are read.
         let is_complete = self.has_all_tools(client);
         let all: Vec<(String, CallerPrompt<'_>)> = self.prompts(client).into_iter().collect();
@@ -206,7 +206,7 @@ impl McpServer {
     ///
     /// [`Fault::InvalidParams`] for an unknown prompt, and for missing or unusable arguments.
     pub(super) fn get_prompt(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let name = params.name.as_ref().ok_or_else(|| Fault::InvalidParams("name is missing".into()))?;
         let mut prompts = self.prompts(client);
         let prompt = prompts.remove(name.as_str()).ok_or_else(|| {

@@ -184,7 +184,7 @@ impl McpServer {
         request: CallRequest<'_>,
         moved: &mut Option<Box<MovedStream>>,
     ) -> Result<(), Abort> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         debug_assert_eq!(client.era(), Era::Modern);
         let filter = params.notifications.as_ref();
         let Object(filter) = filter.ok_or_else(|| Fault::InvalidParams("notifications is missing".into()))?;

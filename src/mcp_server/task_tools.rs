@@ -136,7 +136,7 @@ impl McpServer {
         record: &mut AccessRecord,
         tool: &str,
     ) -> Result<Option<Vec<u8>>, Abort> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         record.tool = Some(tool.to_owned());
         let called = self.resources.call(ProviderCall { client, tool, arguments: params.arguments }).await?;
         let result = called.ok_or_else(|| Fault::NoSuchTool(tool.to_owned()))?;
@@ -155,7 +155,7 @@ impl McpServer {
         record: &mut AccessRecord,
         catalogue: &Catalogue,
     ) -> Result<Option<Vec<u8>>, Abort> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         record.tool = Some(find_agent::NAME.to_owned());
         let result = match find_agent::read(params.arguments) {
             Ok(query) => {
@@ -182,7 +182,7 @@ impl McpServer {
         tool: TaskTool,
     ) -> Result<Option<Vec<u8>>, Abort> {
         let CallTarget { mut to, budget } = target;
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         record.tool = Some(tool.name().to_owned());
         let arguments = task_tools::read(tool, params.arguments).map_err(CallError::tool_error);
         let outcome = match arguments.map_err(Abort::from) {

@@ -141,7 +141,7 @@ impl McpServer {
 
     /// Handles `tasks/update`: answers are acknowledged before the agent has them.
     async fn update_task(&self, held: &ResolvedTask, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let skill = held.entry.visible_state(|inside| inside.work.skill.clone());
         self.engine.authorize_message(client, &held.agent, Method::TasksUpdate, skill.as_deref())?;
         let responses =
@@ -208,7 +208,7 @@ impl McpServer {
         request: CallRequest<'_>,
         record: &mut AccessRecord,
     ) -> Result<Option<Vec<u8>>, Abort> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         self.lookup().refresh(&held.entry, &held.known).await;
         let ResolvedTask { handle, agent, entry, known } = held;
         let snapshot = self.lookup().snapshot(&entry, &handle, client);
@@ -230,7 +230,7 @@ impl McpServer {
 
     /// Handles `tasks/list` of the core: the remembered tasks of this caller, by handle.
     fn list_tasks(&self, request: CallRequest<'_>) -> Result<Vec<u8>, Fault> {
-        let CallRequest { client, id, params } = request;
+        let CallRequest { client, id, params, .. } = request;
         let owned = self.lookup().tasks_of_caller(client);
         let (page, next) = self.page(client, ListKind::Tasks, params, &owned, |(handle, _)| handle)?;
         let tasks: Vec<_> =

@@ -16,12 +16,10 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::dialect::Dialect;
 use super::error::{AgentError, ErrorKind};
-use super::lenient::{
-    LenientInteger, LenientList, LenientObject, LenientString, MAX_DEPTH, absent, depth_within,
-};
+use super::lenient::{LenientInteger, LenientList, LenientObject, LenientString, absent};
 use super::model::{StreamResponse, Task};
 use super::push::PushIn;
-use crate::jsonrpc::read_json_seed;
+use crate::jsonrpc::{read_json, read_json_seed, utf8};
 
 pub(crate) use self::body::DecodedBody;
 pub(super) use body::MessageIn;
@@ -105,7 +103,7 @@ pub(crate) fn result(json: &[u8], dialect: Dialect) -> Result<Option<DecodedBody
 /// [`AgentError`] if it is an error or not an object.
 pub(crate) fn plain(json: &[u8], dialect: Dialect) -> Result<DecodedBody, AgentError> {
     let mut body = DecodedBody::default();
-    let found = read_json_seed(well_formed_result(json)?, body.fill()).map_err(not_json)?;
+    let found = read_json_seed(utf8_result(json)?, body.fill()).map_err(not_json)?;
     if !found {
         return Err(AgentError::invalid_response("not a JSON object"));
     }
@@ -117,8 +115,7 @@ pub(crate) fn plain(json: &[u8], dialect: Dialect) -> Result<DecodedBody, AgentE
 
 /// Decodes an error of HTTP+JSON with this status.
 pub(crate) fn refusal(json: &[u8], status: u16) -> Option<AgentError> {
-    let LenientObject(said) =
-        serde_json::from_str::<LenientObject<RpcRefusal>>(well_formed_result(json).ok()?).ok()?;
+    let LenientObject(said) = read_json::<LenientObject<RpcRefusal>>(utf8_result(json).ok()?).ok()?;
     said?.error.0?.refused_with(status)
 }
 
@@ -128,13 +125,9 @@ struct RpcRefusal {
     error: LenientObject<ErrorIn>,
 }
 
-/// Returns text that is safe to parse.
-fn well_formed_result(json: &[u8]) -> Result<&str, AgentError> {
-    if !depth_within(json, MAX_DEPTH) {
-        return Err(AgentError::invalid_response("nested too deeply"));
-    }
-    // Checked once, so that the parser does not have to check every string.
-    str::from_utf8(json).map_err(|_| AgentError::invalid_response("not UTF-8"))
+/// Returns the text of a response: checked once, so that the parser does not have to check every string.
+fn utf8_result(json: &[u8]) -> Result<&str, AgentError> {
+    utf8(json).map_err(|_| AgentError::invalid_response("not UTF-8"))
 }
 
 fn not_json(error: impl fmt::Display) -> AgentError {
@@ -155,7 +148,8 @@ struct RpcResponse {
 impl RpcResponse {
     /// Decodes JSON into an empty response. Returns true if there is a result.
     fn read(&mut self, json: &[u8], dialect: Dialect) -> Result<bool, AgentError> {
-        let found = read_json_seed(well_formed_result(json)?, ResponseVisitor(self)).map_err(not_json)?;
+        // The reader bounds the nesting, of raw values too.
+        let found = read_json_seed(utf8_result(json)?, ResponseVisitor(self)).map_err(not_json)?;
         if !found {
             return Err(AgentError::invalid_response("not a JSON object"));
         }
