@@ -702,7 +702,7 @@ impl EventStream {
                 }
                 event => {
                     if self.pass(event, track) {
-                        self.finish().await;
+                        self.finish(track).await;
                         return Ok(Some(StreamEnd::Said));
                     }
                     track.has_room().await;
@@ -714,8 +714,11 @@ impl EventStream {
 
     /// Waits shortly for the end of a stream after its last event, so that the connection can be
     /// reused.
-    async fn finish(&mut self) {
+    async fn finish(&mut self, track: &TaskTracker) {
         const TRAILING_CLOSE_TIMEOUT: Duration = Duration::from_millis(50);
+        // Once the reader has passed the last event on, the end has come too, nearly always: a timer that is the next of
+        // all would wake the thread.
+        track.all_read().await;
         let end = async { while let Ok(Some(_)) = self.reply.chunk().await {} };
         if tokio::time::timeout(TRAILING_CLOSE_TIMEOUT, end).await.is_err() {
             tracing::trace!("agent keeps its stream open after the last event");
