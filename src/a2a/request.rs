@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_refused_before_anything_is_read() {
+    fn deep_nesting_is_refused() {
         let data = "[".repeat(100_000) + &"]".repeat(100_000);
         let answer = format!(r#"{{"result":{{"message":{{"parts":[{{"data":{data}}}]}}}}}}"#);
         for dialect in [Dialect::V0_1, Dialect::V0_3, Dialect::V1] {

@@ -21,9 +21,9 @@ use super::shared_body::plain_run;
 ///
 /// # Errors
 ///
-/// [`ReadError`] if the text is not JSON (RFC 8259), if objects and arrays are nested more than [`MAX_DEPTH`] deep, or if
-/// the value refuses it. Two values that serde_json reads are refused: a map with keys that are no strings (numbers, enums,
-/// booleans), and bytes of a string with control characters.
+/// [`ReadError`] if the text is not JSON (RFC 8259), if objects and arrays are nested more than [`MAX_DEPTH`] deep
+/// ([`MAX_RAW_DEPTH`] with those of a raw value), or if the value refuses it. Two values that serde_json reads are refused: a map
+/// with keys that are no strings (numbers, enums, booleans), and bytes of a string with control characters.
 pub(crate) fn read_json<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, ReadError> {
     read_json_seed(json, std::marker::PhantomData)
 }
@@ -45,8 +45,11 @@ pub(crate) fn read_json_seed<'de, S: DeserializeSeed<'de>>(
     read.map_err(|error| error.at(json, reader.at))
 }
 
-/// Most objects and arrays around one value; of a raw value, within it.
+/// Most objects and arrays around one value.
 const MAX_DEPTH: u32 = 127;
+/// Most of them around and within a raw value: 128 bits tell which is which.
+const MAX_RAW_DEPTH: u32 = 128;
+const TOO_DEEP: &str = "recursion limit exceeded";
 
 /// The reason why a text could not be read, with the line and the column.
 #[derive(Debug)]
@@ -60,6 +63,11 @@ struct ErrorReason {
 }
 
 impl ReadError {
+    /// Returns true if the text is nested too deeply.
+    pub(crate) fn is_too_deep(&self) -> bool {
+        self.0.reason == TOO_DEEP
+    }
+
     /// Adds the place.
     #[cold]
     fn at(mut self, json: &str, at: usize) -> Self {
@@ -302,8 +310,8 @@ impl<'de> JsonReader<'de> {
             let first = self.peek();
             match first {
                 Some(b'{' | b'[') => {
-                    if depth == MAX_DEPTH {
-                        return Err(ReadError::custom("recursion limit exceeded"));
+                    if self.depth.saturating_add(depth) >= MAX_RAW_DEPTH {
+                        return Err(ReadError::custom(TOO_DEEP));
                     }
                     let is_object = first == Some(b'{');
                     (open, depth) = (open << 1 | u128::from(is_object), depth + 1);
@@ -349,7 +357,7 @@ impl<'de> JsonReader<'de> {
         read: impl FnOnce(MemberReader<'_, 'de>) -> Result<V, ReadError>,
     ) -> Result<V, ReadError> {
         if self.depth == MAX_DEPTH {
-            return Err(ReadError::custom("recursion limit exceeded"));
+            return Err(ReadError::custom(TOO_DEEP));
         }
         self.depth += 1;
         self.at += 1;
@@ -835,12 +843,18 @@ mod tests {
     #[test]
     fn nesting_is_bounded() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-        for (depth, is_read) in [(127, true), (128, false), (100_000, false)] {
-            assert_eq!(read_json::<Value>(&nested(depth)).is_ok(), is_read, "{depth}");
-            assert_eq!(serde_json::from_str::<Value>(&nested(depth)).is_ok(), is_read, "{depth}");
-            assert_eq!(read_json::<&RawValue>(&nested(depth)).is_ok(), is_read, "{depth}");
+        for (depth, is_read, is_skipped) in
+            [(127, true, true), (128, false, true), (129, false, false), (100_000, false, false)]
+        {
+            let json = nested(depth);
+            assert_eq!(read_json::<Value>(&json).is_ok(), is_read, "{depth}");
+            assert_eq!(serde_json::from_str::<Value>(&json).is_ok(), is_read, "{depth}");
+            assert_eq!(read_json::<&RawValue>(&json).is_ok(), is_skipped, "{depth}");
+            assert_eq!(read_json::<[&RawValue; 1]>(&json).is_ok(), is_skipped, "around and within: {depth}");
             let objects = "{\"a\":".repeat(depth) + "1" + &"}".repeat(depth);
-            assert_eq!(read_json::<IgnoredAny>(&objects).is_ok(), is_read, "{depth}");
+            assert_eq!(read_json::<IgnoredAny>(&objects).is_ok(), is_skipped, "{depth}");
+            let refused = read_json::<IgnoredAny>(&objects).is_err_and(|error| error.is_too_deep());
+            assert_eq!(refused, !is_skipped, "{depth}");
         }
         // Those side by side do not count.
         assert!(read_json::<Value>(&format!("[{}1]", "[],{},".repeat(1000))).is_ok());

@@ -27,7 +27,7 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use json_reader::plain_bytes;
-pub(crate) use json_reader::{read_json, read_json_seed};
+pub(crate) use json_reader::{ReadError, read_json, read_json_seed};
 pub use json_text::JsonText;
 pub(crate) use json_writer::{write_json, write_raw_value};
 pub use message::{

@@ -19,7 +19,7 @@ use super::error::{AgentError, ErrorKind};
 use super::lenient::{LenientInteger, LenientList, LenientObject, LenientString, absent};
 use super::model::{StreamResponse, Task};
 use super::push::PushIn;
-use crate::jsonrpc::{read_json, read_json_seed, utf8};
+use crate::jsonrpc::{ReadError, read_json, read_json_seed, utf8};
 
 pub(crate) use self::body::DecodedBody;
 pub(super) use body::MessageIn;
@@ -103,7 +103,7 @@ pub(crate) fn result(json: &[u8], dialect: Dialect) -> Result<Option<DecodedBody
 /// [`AgentError`] if it is an error or not an object.
 pub(crate) fn plain(json: &[u8], dialect: Dialect) -> Result<DecodedBody, AgentError> {
     let mut body = DecodedBody::default();
-    let found = read_json_seed(utf8_result(json)?, body.fill()).map_err(not_json)?;
+    let found = read_json_seed(utf8_result(json)?, body.fill()).map_err(unreadable)?;
     if !found {
         return Err(AgentError::invalid_response("not a JSON object"));
     }
@@ -130,6 +130,10 @@ fn utf8_result(json: &[u8]) -> Result<&str, AgentError> {
     utf8(json).map_err(|_| AgentError::invalid_response("not UTF-8"))
 }
 
+fn unreadable(error: ReadError) -> AgentError {
+    if error.is_too_deep() { AgentError::invalid_response("nested too deeply") } else { not_json(error) }
+}
+
 fn not_json(error: impl fmt::Display) -> AgentError {
     AgentError::invalid_response(&format!("not JSON: {error}"))
 }
@@ -149,7 +153,7 @@ impl RpcResponse {
     /// Decodes JSON into an empty response. Returns true if there is a result.
     fn read(&mut self, json: &[u8], dialect: Dialect) -> Result<bool, AgentError> {
         // The reader bounds the nesting, of raw values too.
-        let found = read_json_seed(utf8_result(json)?, ResponseVisitor(self)).map_err(not_json)?;
+        let found = read_json_seed(utf8_result(json)?, ResponseVisitor(self)).map_err(unreadable)?;
         if !found {
             return Err(AgentError::invalid_response("not a JSON object"));
         }

@@ -189,9 +189,11 @@ async fn body_has_one_end_or_is_refused() {
         let at_once = said(&scene.gateway, &format!("{head}{body}{SMUGGLED}")).await;
         let many = said(&scene.gateway, &format!("{head}{body}{}", SMUGGLED.repeat(200))).await;
         let later = said_late(&scene.gateway, &format!("{head}{body}"), SMUGGLED).await;
-        for said in [&at_once, &many, &later] {
+        for said in [&at_once, &later] {
             assert_eq!(said.get(9..12), Some(expected), "{head}: {said}");
         }
+        // The reset by bytes that are not read can overtake the answer.
+        assert!(many.is_empty() || many.get(9..12) == Some(expected), "{head}: {many}");
         assert!(!at_once.contains(ANSWERED) && !many.contains(ANSWERED), "{head}: {at_once}{many}");
         assert_eq!(later.contains(ANSWERED), is_plain, "{head}: {later}");
         served += usize::from(expected == "200");
