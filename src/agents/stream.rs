@@ -2,9 +2,11 @@
 //!
 //! Follows `docs/spec/a2a.md §4.3`, rules 1 to 8. See `call` for streams that stop too early.
 
+use std::future::{Future as _, poll_fn};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -716,10 +718,13 @@ impl EventStream {
     /// reused.
     async fn finish(&mut self, track: &TaskTracker) {
         const TRAILING_CLOSE_TIMEOUT: Duration = Duration::from_millis(50);
+        let mut end = pin!(async { while let Ok(Some(_)) = self.reply.chunk().await {} });
+        if poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx))).await.is_ready() {
+            return;
+        }
         // Once the reader has passed the last event on, the end has come too, nearly always: a timer that is the next of
         // all would wake the thread.
         track.all_read().await;
-        let end = async { while let Ok(Some(_)) = self.reply.chunk().await {} };
         if tokio::time::timeout(TRAILING_CLOSE_TIMEOUT, end).await.is_err() {
             tracing::trace!("agent keeps its stream open after the last event");
         }

@@ -20,7 +20,7 @@ use super::connection::ClientConnection;
 use crate::fault::Fault;
 use crate::limits::{Limits, QuotaKind};
 use crate::quota::{BytePermit, FREE_BYTES, QuotaOwner};
-use crate::transport::BodyPieces;
+use crate::transport::{BodyPieces, without_room};
 
 /// Body of a request, with the permit for its bytes.
 pub(crate) struct ReceivedBody {
@@ -256,7 +256,7 @@ async fn read(
         whole.extend_from_slice(&bytes);
         piece = http.read_body().await?;
     }
-    Ok(room.hold(whole.freeze()))
+    Ok(room.hold(without_room(whole)))
 }
 
 /// Quota of a body that is being read.

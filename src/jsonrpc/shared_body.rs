@@ -124,3 +124,71 @@ fn note_run(text: &[u8], length: usize) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::value::RawValue;
+
+    use super::super::{JsonText, read_json, well_formed};
+    use super::*;
+
+    /// Reads a body in three layers, as a call does.
+    fn texts(body: &Bytes, scope: impl Fn(&mut dyn FnMut())) -> Vec<(String, usize)> {
+        let mut items = Vec::new();
+        scope(&mut || drop(well_formed(body, 64).unwrap()));
+        scope(&mut || items = read_json::<Vec<&RawValue>>(std::str::from_utf8(body).unwrap()).unwrap());
+        let mut texts = Vec::new();
+        scope(&mut || {
+            for item in &items {
+                let [inner] = read_json::<[&RawValue; 1]>(item.get()).unwrap();
+                let text = JsonText::read(inner).unwrap();
+                texts.push((serde_json::to_string(&text).unwrap(), text.bytes()));
+            }
+        });
+        texts
+    }
+
+    /// A string with long runs, escapes between them, and characters of several bytes at any place.
+    fn string() -> impl Strategy<Value = String> {
+        let run = (0..3 * MIN_RUN_BYTES, 0..200_usize, prop_oneof![Just("é"), Just("a"), Just("😀")])
+            .prop_map(|(length, before, character)| {
+                "a".repeat(before) + &character.repeat(length / character.len())
+            });
+        let between = prop_oneof![Just(""), Just("\\n"), Just("\\\\"), Just("\\\""), Just("\\u00e9")];
+        proptest::collection::vec((run, between), 1..4)
+            .prop_map(|pieces| pieces.into_iter().map(|(run, between)| run + between).collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_shared_body_is_read_as_any_other(strings in proptest::collection::vec(string(), 1..4)) {
+            let items: Vec<String> = strings.iter().map(|string| format!("[\"{string}\"]")).collect();
+            let body = Bytes::from(format!("[{}]", items.join(", ")));
+            let shared = SharedBody::new(&body);
+            let alone = texts(&body, |read| read());
+            prop_assert!(texts(&body, |read| shared.read(read)) == alone);
+            let written: Vec<serde_json::Value> = alone.iter().map(|(json, _)| serde_json::from_str(json).unwrap()).collect();
+            let given: Vec<serde_json::Value> = strings.iter().map(|string| serde_json::from_str(&format!("\"{string}\"")).unwrap()).collect();
+            prop_assert!(written == given);
+        }
+    }
+
+    #[test]
+    fn a_long_run_is_counted_once_for_each_body() {
+        let text = "a".repeat(MIN_SHARED_BYTES);
+        let body = Bytes::from(format!("\"{text}\""));
+        let shared = SharedBody::new(&body);
+        let rest = &body[1..];
+        assert_eq!(shared.read(|| plain_run(rest, || text.len())), text.len());
+        assert_eq!(shared.read(|| plain_run(rest, || unreachable!("it is known"))), text.len());
+        // A part that ends within the run, another place, and another body.
+        assert_eq!(shared.read(|| plain_run(&body[1..MIN_RUN_BYTES + 1], || 7)), 7);
+        assert_eq!(shared.read(|| plain_run(&body[2..], || 7)), 7);
+        let other = Bytes::from(body.to_vec());
+        assert_eq!(shared.read(|| plain_run(&other[1..], || 7)), 7);
+        assert_eq!(plain_run(rest, || 7), 7);
+    }
+}

@@ -114,7 +114,7 @@ impl HeaderLimitedStream {
         !self.mark.is_read() && self.mark.header_bytes() > self.limit.max_bytes
     }
 
-    /// Keeps the begin of a body that was read with its header, if there is more of it than the buffer of a header holds.
+    /// Keeps the begin of a body that was read with its header, if both fill the buffer of a header: there is more of it.
     ///
     /// Pingora would return the begin on its own, and to put a large body together costs as much as to read it.
     fn keep_body_start(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
@@ -131,25 +131,19 @@ impl HeaderLimitedStream {
     }
 
     /// Reads the begin of a body that was kept, and the bytes that have come after it.
-    ///
-    /// # Errors
-    ///
-    /// As those of the stream.
-    fn read_body_start(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+    fn read_body_start(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) {
         let start = std::mem::take(&mut self.body_start);
         if !self.mark.is_read() {
             // It is no body, and would be taken for the next request: to the application the client has disconnected.
-            return Ok(());
+            return;
         }
         let (now, later) = start.split_at(start.len().min(buffer.remaining()));
         buffer.put_slice(now);
         self.body_start = later.to_vec();
-        if buffer.remaining() > 0
-            && let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_read(context, buffer)
-        {
-            return Err(error);
+        if buffer.remaining() > 0 {
+            // After an error the next read finds the end of the stream; the bytes before it may be the whole body.
+            _ = Pin::new(&mut self.stream).poll_read(context, buffer);
         }
-        Ok(())
     }
 
     /// Sends the rejection of a header that is too long, and reads on until the client has read
@@ -206,7 +200,8 @@ impl AsyncRead for HeaderLimitedStream {
             return this.poll_refuse(context);
         }
         if !this.body_start.is_empty() {
-            return Poll::Ready(this.read_body_start(context, buffer));
+            this.read_body_start(context, buffer);
+            return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;

@@ -34,8 +34,8 @@ pub(crate) use connect::{FileDescriptorBudget, filter_addresses, host_of};
 pub(crate) use error::{ConnectFailure, TlsFailure};
 pub use error::{DeliveryState, ExchangeError, TransportError};
 pub(crate) use request::{AddedField, RequestHead};
-pub(crate) use response::BodyPieces;
 pub use response::Response;
+pub(crate) use response::{BodyPieces, without_room};
 #[cfg(test)]
 pub(crate) use tls_config::ChainTooLarge;
 pub(crate) use tls_config::forward_signature_methods;

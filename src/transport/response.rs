@@ -37,6 +37,8 @@ struct BodyState {
     give_up: Instant,
     header_lines: usize,
     trailers: Option<HeaderMap>,
+    /// The size of the buffer that the last chunk is in, as far as it is known.
+    buffer: usize,
     /// Polls so far, for the deadline: a peer that always has more to read ends there too.
     polls: u32,
     /// Only held, while the body is read.
@@ -80,6 +82,7 @@ impl Response {
             give_up,
             header_lines,
             trailers,
+            buffer: 0,
             polls,
             held,
         };
@@ -240,7 +243,10 @@ impl Response {
         // Nearly every body comes in one chunk, which is returned without a copy.
         let mut pieces = BodyPieces::default();
         let Some(first) = self.next_chunk(&mut pieces, limit).await? else { return Ok(Bytes::new()) };
-        let Some(second) = self.next_chunk(&mut pieces, limit).await? else { return Ok(first) };
+        let buffer = self.inside.buffer;
+        let Some(second) = self.next_chunk(&mut pieces, limit).await? else {
+            return Ok(if is_sparse(first.len(), buffer) { Bytes::copy_from_slice(&first) } else { first });
+        };
         let mut whole = BytesMut::with_capacity(announced.max(first.len() + second.len()));
         whole.extend_from_slice(&first);
         drop(first);
@@ -250,7 +256,7 @@ impl Response {
             whole.extend_from_slice(&piece);
             next = self.next_chunk(&mut pieces, limit).await?;
         }
-        Ok(whole.freeze())
+        Ok(without_room(whole))
     }
 
     /// Closes the connection if there is no room for its bytes.
@@ -296,10 +302,11 @@ impl Response {
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ExchangeError>>> {
-        let BodyState { handle, body, trailers, .. } = &mut *self.inside;
+        let BodyState { handle, body, trailers, buffer, .. } = &mut *self.inside;
         let frame = match (handle, body) {
             (ConnectionHandle::Http1(connection), _) => {
                 let polled = ready!(connection.poll_data(cx));
+                *buffer = connection.buffer_bytes();
                 if polled.is_none() {
                     *trailers = connection.take_trailers();
                 }
@@ -406,6 +413,19 @@ fn check(head: &Parts, header_lines: usize) -> Result<(), TransportError> {
         .iter()
         .all(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
     if plain && framed { Ok(()) } else { Err(TransportError::Encoded) }
+}
+
+/// The size of a buffer of which a body may be any part: a text of a larger one may be kept within it (`jsonrpc::shared_body`).
+const FREE_BUFFER: usize = 16 * 1024;
+
+/// Returns true if so many bytes would hold a large buffer that is larger by more than a third.
+fn is_sparse(bytes: usize, buffer: usize) -> bool {
+    buffer > FREE_BUFFER && bytes < buffer / 4 * 3
+}
+
+/// Returns a body that was put together; a copy of it, if its buffer grew much larger.
+pub(crate) fn without_room(whole: BytesMut) -> Bytes {
+    if is_sparse(whole.len(), whole.capacity()) { Bytes::copy_from_slice(&whole) } else { whole.freeze() }
 }
 
 /// The number of chunks that any body may have.

@@ -112,7 +112,6 @@ async fn chunked_body_is_read_whole() {
     assert!(wire.response().await.1.contains(r#""id":"chunks","result":{}"#));
 }
 
-/// `curl` asks so before it sends more than a megabyte.
 /// The begin of a large body comes with its header, and is read with the rest.
 #[tokio::test]
 async fn large_body_is_read_whole_however_it_comes() {
@@ -145,6 +144,7 @@ async fn large_body_is_read_whole_however_it_comes() {
     assert!(heard == sent, "{:?}", heard.iter().map(String::len).collect::<Vec<_>>());
 }
 
+/// `curl` asks so before it sends more than a megabyte.
 #[tokio::test]
 async fn expecting_client_is_told_to_continue() {
     let scene = Scene::new().await;

@@ -192,8 +192,9 @@ async fn body_has_one_end_or_is_refused() {
         for said in [&at_once, &later] {
             assert_eq!(said.get(9..12), Some(expected), "{head}: {said}");
         }
-        // The reset by bytes that are not read can overtake the answer.
-        assert!(many.is_empty() || many.get(9..12) == Some(expected), "{head}: {many}");
+        // Bytes that come while a call is served are taken for the end of the client.
+        let is_left = expected == "200" && many.is_empty();
+        assert!(is_left || many.get(9..12) == Some(expected), "{head}: {many}");
         assert!(!at_once.contains(ANSWERED) && !many.contains(ANSWERED), "{head}: {at_once}{many}");
         assert_eq!(later.contains(ANSWERED), is_plain, "{head}: {later}");
         served += usize::from(expected == "200");
