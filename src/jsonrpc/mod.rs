@@ -38,6 +38,7 @@ pub(crate) use message::{
     parse_raw, recover_id_of_cut, write_long_result, write_notification, write_request,
 };
 pub(crate) use shared_body::SharedBody;
+use shared_body::is_shared;
 
 /// A JSON-RPC request id: a string or a number, unchanged byte for byte, so that the responses to
 /// `1`, `"1"`, `1.0` and `9007199254740993` have the same ids.
@@ -166,6 +167,7 @@ pub enum Malformed {
 /// [`Malformed`], with the position.
 pub fn well_formed(body: &[u8], max_depth: usize) -> Result<&str, Malformed> {
     let text = utf8(body).map_err(|error| Malformed::NotUtf8(error.valid_up_to()))?;
+    let past_string = if is_shared() { past_shared_string } else { past_string };
     let mut depth = 0usize;
     let mut at = 0usize;
     while let Some(byte) = body.get(at) {
@@ -197,8 +199,21 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, Utf8Error> {
 
 /// Returns the position after the string that begins at `at`.
 fn past_string(body: &[u8], mut at: usize) -> Result<usize, Malformed> {
+    while let Some(rest) = body.get(at..) {
+        let Some(found) = memchr::memchr2(b'"', b'\\', rest) else { break };
+        at += found;
+        if body.get(at) == Some(&b'"') {
+            return Ok(at + 1);
+        }
+        at = past_escape(body, at)?;
+    }
+    Ok(body.len())
+}
+
+/// The same in the runs that the parser examines, which it does not examine again then. For strings that are not parsed, or
+/// are short, the other search is faster.
+fn past_shared_string(body: &[u8], mut at: usize) -> Result<usize, Malformed> {
     loop {
-        // The run that the parser examines, so that it is examined once (`shared_body`).
         at += plain_bytes(body.get(at..).unwrap_or_default());
         match body.get(at) {
             Some(b'"') => return Ok(at + 1),

@@ -70,6 +70,11 @@ impl BodyReading {
     }
 }
 
+/// Returns true while a large body is read.
+pub(super) fn is_shared() -> bool {
+    BODY.with_borrow(Option::is_some)
+}
+
 /// Returns the bytes of a text within the body that is read, if it is long, and most of that.
 pub(super) fn shared_part(text: &str) -> Option<Bytes> {
     if text.len() < MIN_SHARED_BYTES {
