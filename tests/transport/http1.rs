@@ -86,6 +86,33 @@ async fn large_bodies_arrive_whole() {
     assert_eq!((chunked.load(Ordering::SeqCst), seen.accepts()), (2, 1));
 }
 
+/// A text of a body can be kept with it for as long as a task, and counts with its own size.
+#[tokio::test]
+async fn body_holds_no_buffer_much_larger_than_itself() {
+    let body = "b".repeat(17_000);
+    let sized = |head: &str, body: &str| {
+        format!("HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len())
+    };
+    let chunks: String = (0..34).map(|_| format!("{:x}\r\n{}\r\n", 500, "b".repeat(500))).collect();
+    for answer in [
+        sized("", &body),
+        sized("", &"b".repeat(50_000)),
+        "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1_500) + &sized("", &body),
+        sized(&format!("x-long: {}\r\n", "x".repeat(12_000)), &body),
+        sized("", &body) + &"b".repeat(46_000),
+        format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"),
+    ] {
+        let (address, _) = always(answer.clone()).await;
+        let mut reply = client().send(&target(address), post("{}")).await.unwrap();
+        let held = reply.collect(1 << 20).await.unwrap();
+        drop(reply);
+        let length = held.len();
+        assert!(length >= body.len() && held.iter().all(|byte| *byte == b'b'));
+        let capacity = held.try_into_mut().unwrap().capacity();
+        assert!(capacity <= length / 3 * 4 + 4, "{capacity} for {length}: {:?}", answer.get(..60));
+    }
+}
+
 #[tokio::test]
 async fn response_before_the_end_of_the_request_is_read() {
     let large = "x".repeat(20 << 20);

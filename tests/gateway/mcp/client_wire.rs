@@ -306,31 +306,6 @@ async fn client_that_stops_reading_is_dropped() {
     drop(unread);
 }
 
-/// The time in which a slow client takes what the agent has said is no silence of the agent: its task is not asked for.
-#[tokio::test]
-async fn slow_client_is_no_silence_of_the_agent() {
-    const SILENCE: Duration = Duration::from_millis(300);
-    let scene = Scene::tuned("streams: { idle_timeout: 300ms }").await;
-    let text = "x".repeat(8_000);
-    scene.agent.on_send(move |_| {
-        let verse =
-            |place| v1::artifact_update(RAW_TASK, RAW_CONTEXT, &format!("{place}{text}"), false, false);
-        let all = (0..2_000).map(verse);
-        let end = v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", None);
-        Reply::events(std::iter::once(v1::task(RAW_TASK, RAW_CONTEXT, "working")).chain(all).chain([end]))
-    });
-    let mut slow = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
-    assert!(slow.next_event().await.is_some());
-    // All buffers on the way are full soon.
-    tokio::time::sleep(3 * SILENCE).await;
-    let mut last = None;
-    while let Some(event) = slow.next_event().await {
-        last = Some(event);
-    }
-    assert_eq!(last.unwrap().json()["result"]["isError"], false);
-    assert!(scene.agent.calls("GetTask").is_empty() && scene.agent.calls("SubscribeToTask").is_empty());
-}
-
 /// Whether the system still has the gateway's end of a connection: its state is in /proc.
 fn has_connection(gateway: SocketAddr, client: SocketAddr) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
