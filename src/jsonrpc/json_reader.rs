@@ -414,13 +414,16 @@ pub(super) fn plain_bytes(text: &[u8]) -> usize {
             count => return at + count,
         }
     }
-    let rest = text.get(at..).unwrap_or_default();
-    at + plain_run(rest, || plain_bytes_of_long(rest))
+    at + plain_bytes_of_long(text.get(at..).unwrap_or_default())
 }
 
 /// As [`plain_bytes`], for the rest of a long string, or of the text.
 #[inline(never)]
 fn plain_bytes_of_long(text: &[u8]) -> usize {
+    plain_run(text, || plain_bytes_by_blocks(text))
+}
+
+fn plain_bytes_by_blocks(text: &[u8]) -> usize {
     let (blocks, _) = text.as_chunks();
     let at = blocks.iter().take_while(|block| is_plain(block)).count() * BLOCK_BYTES;
     let (chunks, rest) = text.get(at..).unwrap_or_default().as_chunks();

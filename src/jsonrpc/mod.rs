@@ -167,7 +167,19 @@ pub enum Malformed {
 /// [`Malformed`], with the position.
 pub fn well_formed(body: &[u8], max_depth: usize) -> Result<&str, Malformed> {
     let text = utf8(body).map_err(|error| Malformed::NotUtf8(error.valid_up_to()))?;
-    let past_string = if is_shared() { past_shared_string } else { past_string };
+    match is_shared() {
+        true => check(body, max_depth, past_shared_string)?,
+        false => check(body, max_depth, past_string)?,
+    }
+    Ok(text)
+}
+
+/// Checks nesting and surrogates, with a function that returns the position after a string.
+fn check(
+    body: &[u8],
+    max_depth: usize,
+    past_string: impl Fn(&[u8], usize) -> Result<usize, Malformed>,
+) -> Result<(), Malformed> {
     let mut depth = 0usize;
     let mut at = 0usize;
     while let Some(byte) = body.get(at) {
@@ -184,7 +196,7 @@ pub fn well_formed(body: &[u8], max_depth: usize) -> Result<&str, Malformed> {
             _ => {}
         }
     }
-    Ok(text)
+    Ok(())
 }
 
 /// Returns bytes as text.
