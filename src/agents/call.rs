@@ -267,7 +267,7 @@ impl AgentCall {
                 let body = whole(&mut reply, &self.known, &mut track.room).await?;
                 let event = SharedBody::new(&body).read(|| self.known.interface.event(&body));
                 let event = event.map_err(|error| by_status(first_refusal(error), status))?;
-                // From here on only the event is held.
+                // From here on only the event is held, with the body if a long text keeps that.
                 drop(body);
                 track.response_has_come();
                 if track.on_event(event) || track.is_beside() {

@@ -664,7 +664,7 @@ pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     if pattern == text {
         return true;
     }
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some((head, rest)) = pattern.split_once('*') else { return false };
     let Some(mut text) = text.strip_prefix(head) else { return false };
     let mut pieces = rest.split('*').peekable();
     while let Some(piece) = pieces.next() {

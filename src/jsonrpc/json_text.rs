@@ -1,7 +1,7 @@
 //! A text that passes through the gateway: as the JSON string in which it came, or as characters.
 //!
-//! Most texts go from one body into the next unchanged. Their JSON is copied then, or kept within its body: to decode the escapes of
-//! a long text and to make them again costs more than everything else that a call does with it.
+//! Most texts go from one body into the next unchanged. Their JSON is copied then, or kept within its body: to decode
+//! the escapes of a long text and to make them again costs more than everything else that a call does with it.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
