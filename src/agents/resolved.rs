@@ -328,12 +328,12 @@ impl ResolvedAgent {
                 ways.of(ask.method, turn.at()).ok_or(AgentFailure::Internal("there is no such endpoint"))?;
             let (target, head) = (way.target.clone(), self.head(way, ask, pass)?);
             drop(ways);
-            let mut trace = self.trace().map(|trace| trace.exchange(|| self.exchange_facts(ask, &target)));
+            let trace = self.trace();
+            let mut exchange = trace.and_then(|trace| trace.exchange(|| self.exchange_facts(ask, &target)));
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
-            let fields = trace.as_ref().map(ExchangeTrace::fields);
-            let fields = fields.as_ref().map_or(&[][..], |fields| fields);
-            let answered = client.send_body(&target, &head, fields, body.clone()).await;
-            let mut span = trace.as_mut().and_then(|trace| trace.span.take());
+            let headers = exchange.as_deref().map(ExchangeTrace::headers);
+            let headers = headers.or_else(|| trace.map(RequestTrace::headers));
+            let answered = client.send_body(&target, &head, headers, body.clone()).await;
             match answered {
                 Ok(reply) => {
                     ask.set_place(turn.at());
@@ -341,22 +341,22 @@ impl ResolvedAgent {
                     let opened = self.opened(reply, ask).await;
                     let busy = turn.record_success(opened.as_ref().map_or(head, AgentResponse::status));
                     let reply = opened?;
-                    if let Some(span) = &mut span {
-                        span.record_status(reply.status().as_u16());
+                    if let Some(exchange) = &mut exchange {
+                        exchange.record_status(reply.status().as_u16());
                     }
-                    return Ok(match (busy, span) {
+                    return Ok(match (busy, exchange) {
                         (None, None) => reply,
                         (Some(busy), None) => reply.holding(busy),
                         // The exchange lasts until its response has been read.
-                        (busy, Some(span)) => reply.holding((busy, Mutex::new(span))),
+                        (busy, Some(exchange)) => reply.holding((busy, Mutex::new(exchange))),
                     });
                 }
                 Err(error) => {
                     tried.add(turn.at());
                     turn.failed(&error);
                     let trouble = self.to_failure(&error);
-                    if let Some(span) = &mut span {
-                        span.record_failure(error.kind());
+                    if let Some(exchange) = &mut exchange {
+                        exchange.record_failure(error.kind());
                     }
                     // A request that was sent may have been executed, and is not repeated.
                     if error.sent() != DeliveryState::No || !self.endpoints.can_fail_over(ask) {

@@ -39,8 +39,8 @@ pub(crate) const TRACEPARENT: &str = "traceparent";
 /// The header with the data of tracing systems.
 pub(crate) const TRACESTATE: &str = "tracestate";
 /// The same for headers, checked once.
-static PARENT_NAME: HeaderName = HeaderName::from_static(TRACEPARENT);
-static STATE_NAME: HeaderName = HeaderName::from_static(TRACESTATE);
+pub(crate) static PARENT_NAME: HeaderName = HeaderName::from_static(TRACEPARENT);
+pub(crate) static STATE_NAME: HeaderName = HeaderName::from_static(TRACESTATE);
 
 /// The maximum size of a `traceparent`: one of a later version may be longer than 55 characters.
 const MAX_PARENT_BYTES: usize = 256;
@@ -445,12 +445,9 @@ impl RequestTrace {
         span.end();
     }
 
-    /// Begins an exchange with an agent.
-    pub(crate) fn exchange(&self, describe: impl FnOnce() -> ExchangeFacts) -> ExchangeTrace {
-        let Some(recorded) = &self.recorded else {
-            let state = self.context.state.clone();
-            return ExchangeTrace { span: None, parent: self.parent, state };
-        };
+    /// Begins the span of an exchange with an agent; `None` if the request is not recorded.
+    pub(crate) fn exchange(&self, describe: impl FnOnce() -> ExchangeFacts) -> Option<Box<ExchangeTrace>> {
+        let recorded = self.recorded.as_ref()?;
         let ExchangeFacts { name, attributes } = describe();
         let mut local = self.context.remote();
         local = SpanContext::new(
@@ -464,27 +461,62 @@ impl RequestTrace {
         let builder = sdk.span_builder(name).with_kind(SpanKind::Client).with_attributes(attributes);
         let span = sdk.build_with_context(builder, &Context::new().with_remote_span_context(local));
         let context = self.context.with_span(&span);
-        ExchangeTrace {
-            span: Some(Box::new(ExchangeSpan(span))),
-            parent: context.parent(),
-            state: context.state,
-        }
+        Some(Box::new(ExchangeTrace { span, parent: context.parent(), state: context.state }))
+    }
+
+    /// Returns the headers of a request that this one causes, without a span of its own.
+    pub(crate) fn headers(&self) -> TraceHeaders<'_> {
+        TraceHeaders { parent: &self.parent, state: self.context.state() }
     }
 }
 
-/// The trace of an exchange with an agent.
+/// The span of an exchange with an agent, and its trace context. The span ends when this is dropped.
 pub(crate) struct ExchangeTrace {
-    /// Its span, if it is recorded. Boxed, as that of a request is.
-    pub(crate) span: Option<Box<ExchangeSpan>>,
+    span: Span,
     parent: ParentText,
     state: Option<Arc<str>>,
 }
 
 impl ExchangeTrace {
-    /// Returns the header fields of the request, in place of others with these names: one without a value is not sent.
-    pub(crate) fn fields(&self) -> [(&'static HeaderName, &[u8]); 2] {
-        let ParentText(parent) = &self.parent;
-        [(&PARENT_NAME, parent), (&STATE_NAME, self.state.as_deref().unwrap_or_default().as_bytes())]
+    /// Returns the headers of the request.
+    pub(crate) fn headers(&self) -> TraceHeaders<'_> {
+        TraceHeaders { parent: &self.parent, state: self.state.as_deref() }
+    }
+
+    /// Records the status of the response.
+    pub(crate) fn record_status(&mut self, status: u16) {
+        self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+        if status >= 400 {
+            self.span.set_attribute(KeyValue::new("error.type", status.to_string()));
+            self.span.set_status(Status::error(""));
+        }
+    }
+
+    /// Records the failure of the exchange.
+    pub(crate) fn record_failure(&mut self, reason: &'static str) {
+        self.span.set_attribute(KeyValue::new("error.type", reason));
+        self.span.set_status(Status::error(""));
+    }
+}
+
+/// The headers of a request with its trace context, in place of others with their names. Their values are visible ASCII,
+/// spaces and tabs, as those of headers have to be (RFC 9110 §5.5): digits, and a state that was parsed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TraceHeaders<'a> {
+    parent: &'a ParentText,
+    state: Option<&'a str>,
+}
+
+impl<'a> TraceHeaders<'a> {
+    /// Returns the value of `traceparent`.
+    pub(crate) fn parent(self) -> &'a [u8; 55] {
+        let ParentText(text) = self.parent;
+        text
+    }
+
+    /// Returns the value of `tracestate`, if there is one.
+    pub(crate) fn state(self) -> Option<&'a [u8]> {
+        self.state.map(str::as_bytes)
     }
 }
 
@@ -507,28 +539,6 @@ pub(crate) struct ExchangeFacts {
     pub(crate) name: String,
     /// The attributes.
     pub(crate) attributes: Vec<KeyValue>,
-}
-
-/// The span of one exchange with an agent; it ends when this is dropped.
-pub(crate) struct ExchangeSpan(Span);
-
-impl ExchangeSpan {
-    /// Records the status of the response.
-    pub(crate) fn record_status(&mut self, status: u16) {
-        let Self(span) = self;
-        span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
-        if status >= 400 {
-            span.set_attribute(KeyValue::new("error.type", status.to_string()));
-            span.set_status(Status::error(""));
-        }
-    }
-
-    /// Records the failure of the exchange.
-    pub(crate) fn record_failure(&mut self, reason: &'static str) {
-        let Self(span) = self;
-        span.set_attribute(KeyValue::new("error.type", reason));
-        span.set_status(Status::error(""));
-    }
 }
 
 /// The settings of a tracer.
@@ -596,17 +606,15 @@ impl Tracer {
         link: Option<&TraceContext>,
         begun: std::time::Instant,
     ) -> RequestTrace {
+        let [sample, first, second, span] = insecure_random();
         // Not by the id of the trace, which a client can choose.
         let is_sampled = match parent.filter(|_| self.trusts_clients) {
             Some(parent) => parent.is_sampled,
-            None => {
-                let [random] = insecure_random();
-                self.threshold == u64::MAX || random < self.threshold
-            }
+            None => self.threshold == u64::MAX || sample < self.threshold,
         };
         if !is_sampled {
-            let (trace, span) = random_ids();
-            let trace = parent.map_or(trace, |parent| parent.trace);
+            let trace = (u128::from(first) << 64 | u128::from(second)).to_ne_bytes();
+            let (trace, span) = (parent.map_or(trace, |parent| parent.trace), span.to_ne_bytes());
             let state = parent.and_then(|parent| parent.state.clone());
             return RequestTrace::passing(TraceContext { trace, span, is_sampled, state });
         }
@@ -650,24 +658,17 @@ impl Drop for Tracer {
     }
 }
 
-/// Returns random numbers for the ids of traces and for sampling. They are no secrets, so the generator is the one
-/// that the OpenTelemetry SDK has for them: one for secrets takes ten times as long.
+/// Returns random numbers for the ids of traces and for sampling, none of them zero. They are no secrets, so the generator
+/// is the one that the OpenTelemetry SDK has for them: one for secrets takes ten times as long.
 fn insecure_random<const N: usize>() -> [u64; N] {
     thread_local! {
         static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_entropy());
     }
-    GENERATOR.with_borrow_mut(|generator| [(); N].map(|()| generator.next_u64()))
-}
-
-/// Returns random ids of a trace and a span: neither is zero.
-fn random_ids() -> ([u8; 16], [u8; 8]) {
-    loop {
-        let ids @ [first, second, span] = insecure_random();
-        if !ids.contains(&0) {
-            let trace = u128::from(first) << 64 | u128::from(second);
-            return (trace.to_ne_bytes(), span.to_ne_bytes());
-        }
-    }
+    let mut numbers = [0; N];
+    GENERATOR.with_borrow_mut(|generator| {
+        numbers.iter_mut().for_each(|number| *number = generator.next_u64().max(1));
+    });
+    numbers
 }
 
 /// An entry of the queue to the exporter.
@@ -912,9 +913,9 @@ mod tests {
     fn trace_without_exporter_passes_through() {
         let scope = scope(&[(TRACEPARENT, PARENT)], None);
         scope.begin_trace(None);
-        let exchange = scope.trace().unwrap().exchange(|| unreachable!());
-        assert!(exchange.span.is_none());
-        assert_eq!(exchange.fields(), [(&PARENT_NAME, PARENT.as_bytes()), (&STATE_NAME, b"")]);
+        let trace = scope.trace().unwrap();
+        assert!(trace.exchange(|| unreachable!()).is_none());
+        assert_eq!((trace.headers().parent().as_slice(), trace.headers().state()), (PARENT.as_bytes(), None));
         end(&scope);
     }
 
@@ -924,9 +925,11 @@ mod tests {
         let scope = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1")], Some(&tracer));
         scope.begin_trace(None);
         let facts = || ExchangeFacts { name: "POST".into(), attributes: Vec::new() };
-        let mut exchange = scope.trace().unwrap().exchange(facts);
-        exchange.span.as_mut().unwrap().record_status(503);
-        let [parent, state] = exchange.fields().map(|(_, value)| str::from_utf8(value).unwrap());
+        let mut exchange = scope.trace().unwrap().exchange(facts).unwrap();
+        exchange.record_status(503);
+        let headers = exchange.headers();
+        let [parent, state] = [headers.parent().as_slice(), headers.state().unwrap()]
+            .map(|value| str::from_utf8(value).unwrap());
         let sent = TraceContext::parse(parent, Some(state)).unwrap();
         drop(exchange);
         scope.event(SpanEvent::Handover);

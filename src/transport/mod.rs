@@ -33,7 +33,7 @@ pub use address_policy::{AddressClass, AddressPolicy};
 pub(crate) use connect::{FileDescriptorBudget, filter_addresses, host_of};
 pub(crate) use error::{ConnectFailure, TlsFailure};
 pub use error::{DeliveryState, ExchangeError, TransportError};
-pub(crate) use request::{AddedField, RequestHead};
+pub(crate) use request::RequestHead;
 pub use response::Response;
 pub(crate) use response::{BodyPieces, without_room};
 #[cfg(test)]
@@ -54,6 +54,7 @@ use upstream::{ConnectionPool, IdleConnection, UpstreamInner};
 use crate::config::EgressProxy;
 use crate::sync::lock;
 use crate::telemetry::metrics::OutboundMetrics;
+use crate::telemetry::trace::TraceHeaders;
 use crate::timing::after;
 
 /// The idle time after which a connection may have been closed without this runtime having noticed.
@@ -156,11 +157,10 @@ impl HttpClient {
     /// request.
     pub async fn send(&self, target: &Upstream, request: Request<Bytes>) -> Result<Response, TransportError> {
         let (parts, body) = request.into_parts();
-        self.send_body(target, &target.head(parts)?, &[], body).await
+        self.send_body(target, &target.head(parts)?, None, body).await
     }
 
-    /// Sends a request with this head, these fields and this body, as [`Self::send`] does. HTTP/1.1 writes the fields
-    /// without an insertion into a header map.
+    /// Sends a request with this head, trace context and body, as [`Self::send`] does.
     ///
     /// # Errors
     ///
@@ -169,13 +169,13 @@ impl HttpClient {
         &self,
         target: &Upstream,
         head: &RequestHead,
-        fields: &[AddedField<'_>],
+        trace: Option<TraceHeaders<'_>>,
         body: Bytes,
     ) -> Result<Response, TransportError> {
         let begun = Instant::now();
         let give_up = after(begun, target.timeouts.total);
         self.know(&target.origin);
-        let request = OutboundRequest { head, fields, body };
+        let request = OutboundRequest { head, trace, body };
         let (mut fresh, mut now) = (false, begun);
         loop {
             let connection = self.connection(target, fresh, now, give_up).await;

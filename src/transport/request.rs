@@ -15,27 +15,24 @@ use http_body_util::Full;
 use super::error::TransportError;
 use super::upstream::{OutboundBody, Upstream, UpstreamInner, effective_port};
 use crate::config::is_framing;
-
-/// A header field that is added to the head of a request: it replaces those of its name.
-///
-/// The value is visible ASCII, spaces and tabs (RFC 9110 §5.5); the field of another one, and of an empty one, is
-/// only removed. Not for fields of the framing.
-pub(crate) type AddedField<'a> = (&'static HeaderName, &'a [u8]);
+use crate::telemetry::trace::{PARENT_NAME, STATE_NAME, TraceHeaders};
 
 /// The head of requests to one upstream.
 pub(crate) struct RequestHead {
     method: Method,
     path: PathAndQuery,
     headers: HeaderMap,
-    /// The lines of HTTP/1.1, without those of added fields and of the body. They contain secrets.
+    /// True if the headers have a trace context: that of a request replaces it.
+    has_trace: bool,
+    /// The lines of HTTP/1.1, without those of a request's trace context and body. They contain secrets.
     http1: OnceLock<Box<[u8]>>,
 }
 
 /// One request to an upstream.
 pub(super) struct OutboundRequest<'a> {
     pub(super) head: &'a RequestHead,
-    /// Fields in place of those of the head.
-    pub(super) fields: &'a [AddedField<'a>],
+    /// The trace context, in place of one of the head.
+    pub(super) trace: Option<TraceHeaders<'a>>,
     pub(super) body: Bytes,
 }
 
@@ -62,7 +59,8 @@ impl Upstream {
         if self.origin.http2_only {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
-        Ok(RequestHead { method, path, headers, http1: OnceLock::new() })
+        let has_trace = headers.keys().any(is_of_trace);
+        Ok(RequestHead { method, path, headers, has_trace, http1: OnceLock::new() })
     }
 }
 
@@ -110,38 +108,44 @@ impl OutboundRequest<'_> {
 
     /// Adds the head of the request by HTTP/1.1 to an empty buffer.
     pub(super) fn to_http1(&self, upstream: &UpstreamInner, head: &mut Vec<u8>) {
-        let Self { head: RequestHead { headers, http1, .. }, fields, body } = self;
-        let is_replaced = |name: &HeaderName| fields.iter().any(|(other, _)| *other == name);
+        let Self { head: RequestHead { has_trace, http1, .. }, trace, body } = self;
         let lines = http1.get_or_init(|| self.head.http1_lines(upstream, |_| true).into());
-        let added: usize = fields.iter().map(|(name, value)| field_bytes(name, value)).sum();
-        // The length and the last line have 40 bytes at most.
-        head.reserve(lines.len() + added + 40);
-        if headers.keys().any(is_replaced) {
-            head.append(&mut self.head.http1_lines(upstream, |name| !is_replaced(name)));
+        let state = trace.and_then(TraceHeaders::state);
+        // The other lines have 130 bytes at most.
+        head.reserve(lines.len() + state.map_or(0, <[u8]>::len) + 130);
+        if *has_trace && trace.is_some() {
+            head.append(&mut self.head.http1_lines(upstream, |name| !is_of_trace(name)));
         } else {
             head.extend_from_slice(lines);
         }
-        for (name, value) in *fields {
-            if is_field_value(value) {
-                push_field(head, name, value);
-            }
+        if let Some(trace) = trace {
+            // Arrays: the copy of a fixed size is a few moves.
+            head.extend_from_slice(b"traceparent: ");
+            head.extend_from_slice(trace.parent());
+            head.extend_from_slice(b"\r\n");
+        }
+        if let Some(state) = state {
+            push_field(head, &STATE_NAME, state);
         }
         if self.states_length() {
-            push_field(head, &CONTENT_LENGTH, itoa::Buffer::new().format(body.len()).as_bytes());
+            head.extend_from_slice(b"content-length: ");
+            head.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+            head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
     }
 
     /// Returns the request by HTTP/2.
     pub(super) fn to_http2(&self, upstream: &UpstreamInner) -> Result<Request<OutboundBody>, TransportError> {
-        let Self { head: RequestHead { method, path, headers, .. }, fields, body } = self;
+        let Self { head: RequestHead { method, path, headers, .. }, trace, body } = self;
         let mut headers = headers.clone();
-        for (name, value) in *fields {
-            headers.remove(*name);
-            if let Some(value) = Some(value).filter(|value| is_field_value(value))
-                && let Ok(value) = HeaderValue::from_bytes(value)
-            {
-                headers.insert(*name, value);
+        if let Some(trace) = trace {
+            let values = [Some(trace.parent().as_slice()), trace.state()];
+            for (name, value) in [&PARENT_NAME, &STATE_NAME].into_iter().zip(values) {
+                headers.remove(name);
+                headers.extend(
+                    value.and_then(|value| Some((name.clone(), HeaderValue::from_bytes(value).ok()?))),
+                );
             }
         }
         if body.is_empty() && self.states_length() {
@@ -161,84 +165,88 @@ impl OutboundRequest<'_> {
     }
 }
 
-/// Returns the size of the line of a field.
-fn field_bytes(name: &HeaderName, value: &[u8]) -> usize {
-    name.as_str().len() + value.len() + 4
+/// Returns true for the name of a header with a trace context.
+fn is_of_trace(name: &HeaderName) -> bool {
+    [&PARENT_NAME, &STATE_NAME].contains(&name)
 }
 
-/// Adds the line of a field, with room for it at once.
+/// Adds the line of a field.
 fn push_field(lines: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
-    lines.reserve(field_bytes(name, value));
     for piece in [name.as_str().as_bytes(), b": ", value, b"\r\n"] {
         lines.extend_from_slice(piece);
     }
 }
 
-/// Returns true for a value of a header field that is not empty: visible ASCII, spaces and tabs (RFC 9110 §5.5).
-fn is_field_value(value: &[u8]) -> bool {
-    // Without an early end, which would compare byte by byte.
-    let is_forbidden = |byte: u8| u8::from(byte.wrapping_sub(b' ') > b'~' - b' ') & u8::from(byte != b'\t');
-    !value.is_empty() && value.iter().fold(0, |forbidden, byte| forbidden | is_forbidden(*byte)) == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::trace::{RequestScope, TraceContext};
     use crate::transport::{AddressPolicy, TargetSettings};
-
-    static FIRST: HeaderName = HeaderName::from_static("x-a");
-    static SECOND: HeaderName = HeaderName::from_static("x-c");
 
     fn upstream() -> Upstream {
         let uri = "http://agent/a".parse().unwrap();
         Upstream::new(TargetSettings::new(uri, AddressPolicy::Trusted)).unwrap()
     }
 
-    fn head(upstream: &Upstream) -> RequestHead {
-        let request = Request::post("/a").header("x-a", "1").header("x-b", "2").header("x-a", "3");
+    fn head(upstream: &Upstream, names: [&'static str; 2]) -> RequestHead {
+        let request = Request::post("/a").header(names[0], "1").header("x-b", "2").header(names[1], "3");
         upstream.head(request.body(()).unwrap().into_parts().0).unwrap()
     }
 
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn scope(state: Option<&str>) -> RequestScope {
+        let scope = RequestScope::new("1".into(), None, TraceContext::parse(PARENT, state), None);
+        scope.begin_trace(None);
+        scope
+    }
+
     #[test]
-    fn added_fields_replace_those_of_an_http1_request() {
+    fn trace_context_replaces_that_of_an_http1_request() {
         let upstream = upstream();
-        // The lines are encoded once, and serve requests with other fields.
-        let head = head(&upstream);
-        for (fields, lines) in [
-            (vec![], "x-a: 1\r\nx-a: 3\r\nx-b: 2\r\naccept-encoding: identity\r\n"),
+        // The lines are encoded once, and serve requests with other traces.
+        let heads = [["x-a", "x-a"], ["traceparent", "tracestate"]].map(|names| head(&upstream, names));
+        let (without, with_state) = (scope(None), scope(Some("a=1,\tb=2")));
+        let traced = |state: &str| format!("accept-encoding: identity\r\ntraceparent: {PARENT}\r\n{state}");
+        for (head, trace, lines) in [
+            (0, None, "x-a: 1\r\nx-a: 3\r\nx-b: 2\r\naccept-encoding: identity\r\n".to_owned()),
+            (0, Some(&without), format!("x-a: 1\r\nx-a: 3\r\nx-b: 2\r\n{}", traced(""))),
             (
-                vec![(&FIRST, "4"), (&SECOND, "5,\t6")],
-                "x-b: 2\r\naccept-encoding: identity\r\nx-a: 4\r\nx-c: 5,\t6\r\n",
+                1,
+                None,
+                "traceparent: 1\r\nx-b: 2\r\ntracestate: 3\r\naccept-encoding: identity\r\n".to_owned(),
             ),
-            (vec![(&FIRST, ""), (&SECOND, "a\r\nx-d: 1")], "x-b: 2\r\naccept-encoding: identity\r\n"),
-            (vec![(&SECOND, "é")], "x-a: 1\r\nx-a: 3\r\nx-b: 2\r\naccept-encoding: identity\r\n"),
+            (1, Some(&without), format!("x-b: 2\r\n{}", traced(""))),
+            (1, Some(&with_state), format!("x-b: 2\r\n{}", traced("tracestate: a=1,\tb=2\r\n"))),
         ] {
             for length in [0, 2, 12_345] {
-                let added: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+                let trace = trace.map(|scope| scope.trace().unwrap().headers());
                 let body = vec![b'x'; length].into();
                 let mut sent = Vec::new();
-                OutboundRequest { head: &head, fields: &added, body }.to_http1(&upstream.origin, &mut sent);
+                OutboundRequest { head: &heads[head], trace, body }.to_http1(&upstream.origin, &mut sent);
                 let expected =
                     format!("POST /a HTTP/1.1\r\nhost: agent\r\n{lines}content-length: {length}\r\n\r\n");
-                assert_eq!(String::from_utf8(sent).unwrap(), expected, "{fields:?}");
+                assert_eq!(String::from_utf8(sent).unwrap(), expected);
             }
         }
     }
 
     #[test]
-    fn added_fields_replace_those_of_an_http2_request() {
+    fn trace_context_replaces_that_of_an_http2_request() {
         let upstream = upstream();
-        let head = head(&upstream);
-        for (fields, expected) in [
-            (vec![], [vec!["1", "3"], vec![]]),
-            (vec![(&FIRST, "4"), (&SECOND, "5,\t6")], [vec!["4"], vec!["5,\t6"]]),
-            (vec![(&FIRST, ""), (&SECOND, "a\r\nx-d: 1")], [vec![], vec![]]),
+        let head = head(&upstream, ["traceparent", "tracestate"]);
+        let scopes = [scope(None), scope(Some("a=1,\tb=2"))];
+        for (scope, expected) in [
+            (None, [vec!["1"], vec!["3"]]),
+            (Some(&scopes[0]), [vec![PARENT], vec![]]),
+            (Some(&scopes[1]), [vec![PARENT], vec!["a=1,\tb=2"]]),
         ] {
-            let added: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-            let sent = OutboundRequest { head: &head, fields: &added, body: Bytes::new() };
+            let trace = scope.map(|scope| scope.trace().unwrap().headers());
+            let sent = OutboundRequest { head: &head, trace, body: Bytes::new() };
             let sent = sent.to_http2(&upstream.origin).unwrap();
-            let values = ["x-a", "x-c"].map(|name| sent.headers().get_all(name).iter().collect::<Vec<_>>());
-            assert_eq!(values, expected, "{fields:?}");
+            let values = [&PARENT_NAME, &STATE_NAME]
+                .map(|name| sent.headers().get_all(name).iter().collect::<Vec<_>>());
+            assert_eq!(values, expected);
             assert_eq!(sent.headers()["x-b"], "2");
             assert_eq!(sent.headers()[CONTENT_LENGTH], "0");
             assert_eq!(sent.uri(), "http://agent/a");
@@ -252,7 +260,7 @@ mod tests {
             let request = Request::builder().method(&method).uri("/a").header(CONTENT_LENGTH, "7");
             let head = upstream.head(request.body(()).unwrap().into_parts().0).unwrap();
             let mut sent = Vec::new();
-            let request = OutboundRequest { head: &head, fields: &[], body: Bytes::new() };
+            let request = OutboundRequest { head: &head, trace: None, body: Bytes::new() };
             request.to_http1(&upstream.origin, &mut sent);
             let sent = String::from_utf8(sent).unwrap();
             assert_eq!(sent.contains("content-length: 0\r\n"), states, "{sent}");
