@@ -4,7 +4,7 @@
 //! of a peer is cut and escaped. They have the targets `access` and `audit`, so the log's filter and
 //! format apply to them. Where the process has its own log and no terminal reads it, they go to the
 //! buffer of the log without an event of `tracing`, which costs a tenth of a call with its formatter: those of the
-//! audit log as text, those of the access log as facts that the writing thread formats. Elsewhere, as in a process
+//! audit log as text, those of the access log as facts of which several are formatted at once. Elsewhere, as in a process
 //! that embeds the gateway, they are events of `tracing` with the same fields, and have the same form.
 
 use std::net::IpAddr;

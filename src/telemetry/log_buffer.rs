@@ -1,10 +1,13 @@
 //! The lines of the log on their way to its output: a buffer that never waits, and the thread that writes them.
 //!
-//! Lines of the access log wait as facts: the thread formats all of an interval one after the other, with the code in the
-//! cache of the processor, where each request would load it anew.
+//! Lines of the access log wait as facts at the thread of their request, which formats several one after the other: with
+//! the code in the cache of the processor, where each request would load it anew, and the facts in it too, where another
+//! thread would fetch them from the core that wrote them.
 
+use std::cell::Cell;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, LazyLock, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use prometheus::IntCounter;
@@ -15,8 +18,7 @@ use super::log::{FormattedLines, LogFormat};
 use super::log_line::MAX_LOGGED_CHARS;
 use crate::sync::{lock, recover};
 
-/// The maximum size of the waiting lines, in bytes. Formatted lines of the writing
-/// thread are at most about six times as large, if all texts are control characters.
+/// The maximum size of the formatted lines that wait, in bytes.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
 /// The shortest time between two writes: waking the thread for each line costs more than the line.
@@ -25,6 +27,13 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The size of the waiting lines at which they are written before the interval is over.
 const EARLY_WRITE_BYTES: usize = MAX_WAITING_BYTES / 4;
+
+/// The number of lines of the access log that a thread formats at once. Fewer are formatted before another line of the
+/// thread, and when the lines are written.
+const BATCH_LINES: usize = 16;
+
+/// The size of their texts, in bytes, at which fewer are formatted too: twice that of most.
+const BATCH_TEXT_BYTES: usize = 4096;
 
 /// Lines that were dropped, by all buffers of the process.
 static DROPPED_LINES: LazyLock<Option<IntCounter>> = LazyLock::new(|| {
@@ -51,6 +60,10 @@ pub(super) struct LogBuffer {
 struct LogBufferShared {
     form: LogFormat,
     state: Mutex<LogBufferState>,
+    /// The lines of the access log that are not formatted yet, of each thread that had some.
+    batches: Mutex<Vec<Arc<LineBatch>>>,
+    /// True if the writing thread waits for the next line, and not for the end of an interval.
+    is_idle: AtomicBool,
     /// Notified when lines are to be written.
     due: Condvar,
     /// Notified when all that was taken is written.
@@ -59,9 +72,10 @@ struct LogBufferShared {
 
 #[derive(Default)]
 struct LogBufferState {
-    waiting: WaitingLines,
-    /// True if the thread waits for the next line, and not for the end of an interval.
-    is_idle: bool,
+    /// Formatted lines.
+    lines: Vec<u8>,
+    /// True if a thread has lines that are not formatted, and the writing thread was idle.
+    is_called: bool,
     /// True if the lines are to be written before the interval is over.
     is_flushed: bool,
     /// True if the thread has taken lines and not written them yet.
@@ -70,30 +84,37 @@ struct LogBufferState {
     dropped: u64,
 }
 
-/// Lines in their order.
+/// Lines of the access log of one thread.
+#[derive(Default)]
+struct LineBatch {
+    /// The buffer that they are for.
+    buffer: Weak<LogBufferShared>,
+    lines: Mutex<WaitingLines>,
+}
+
+thread_local! {
+    /// The lines of this thread, for the buffer that it used last: a process has one.
+    static BATCH: Cell<Option<Arc<LineBatch>>> = const { Cell::new(None) };
+}
+
+/// Lines of the access log in their order.
 #[derive(Default)]
 struct WaitingLines {
-    /// Formatted lines.
-    formatted: Vec<u8>,
-    /// Lines of the access log.
     access: Vec<WaitingAccess>,
     /// The texts of these, which follow each other.
     texts: String,
+    /// The room to format them.
+    formatted: Vec<u8>,
 }
 
 /// A line of the access log that is not formatted yet.
 struct WaitingAccess {
     /// The end of its request.
     ended: Instant,
-    /// The length of the formatted lines before it.
-    place: usize,
     /// The lengths of [`AccessTexts::all`], in bytes.
     lengths: [u16; ACCESS_TEXTS],
     facts: AccessFacts,
 }
-
-/// The maximum size of a waiting line of the access log, in bytes.
-const MAX_ACCESS_BYTES: usize = size_of::<WaitingAccess>() + ACCESS_TEXTS * 4 * (MAX_LOGGED_CHARS + 1);
 
 /// Returns the part of a peer's text that can be logged, and one character more: if there is more, the line says so.
 fn loggable(text: &str) -> &str {
@@ -105,17 +126,7 @@ fn loggable(text: &str) -> &str {
 }
 
 impl WaitingLines {
-    fn is_empty(&self) -> bool {
-        self.formatted.is_empty() && self.access.is_empty()
-    }
-
-    /// Returns the size in bytes.
-    fn size(&self) -> usize {
-        let texts = self.formatted.len().saturating_add(self.texts.len());
-        texts.saturating_add(self.access.len().saturating_mul(size_of::<WaitingAccess>()))
-    }
-
-    fn add_access(&mut self, ended: Instant, line: &AccessLine<'_>) {
+    fn add(&mut self, ended: Instant, line: &AccessLine<'_>) {
         let mut lengths = [0; ACCESS_TEXTS];
         for (length, text) in lengths.iter_mut().zip(line.texts.all()) {
             let text = loggable(text);
@@ -123,30 +134,27 @@ impl WaitingLines {
             // Four bytes for each character at most.
             *length = u16::try_from(text.len()).unwrap_or_default();
         }
-        self.access.push(WaitingAccess { ended, place: self.formatted.len(), lengths, facts: line.facts });
+        self.access.push(WaitingAccess { ended, lengths, facts: line.facts });
     }
 
-    /// Removes all lines and adds them to `lines`, formatted.
-    fn format(&mut self, form: LogFormat, lines: &mut Vec<u8>) {
+    /// Removes all lines, and returns them formatted.
+    fn format(&mut self, form: LogFormat) -> &[u8] {
+        let Self { access, texts, formatted: lines } = self;
+        lines.clear();
         // Requests read one clock only.
         let (now, clock) = (Instant::now(), SystemTime::now());
-        let (mut written, mut texts) = (0, self.texts.as_str());
-        for WaitingAccess { ended, place, lengths, facts } in &self.access {
-            lines.extend_from_slice(self.formatted.get(written..*place).unwrap_or_default());
-            written = *place;
-            let of_line = lengths.map(|length| {
-                let (text, after) = texts.split_at_checked(usize::from(length)).unwrap_or_default();
-                texts = after;
-                text
-            });
-            let line = AccessLine { texts: AccessTexts::of(of_line), facts: *facts };
-            let at = clock.checked_sub(now.saturating_duration_since(*ended)).unwrap_or(clock);
+        let mut rest = texts.as_str();
+        for WaitingAccess { ended, lengths, facts } in access.drain(..) {
+            let mut of_line = [""; ACCESS_TEXTS];
+            for (text, length) in of_line.iter_mut().zip(lengths) {
+                (*text, rest) = rest.split_at_checked(usize::from(length)).unwrap_or_default();
+            }
+            let line = AccessLine { texts: AccessTexts::of(of_line), facts };
+            let at = clock.checked_sub(now.saturating_duration_since(ended)).unwrap_or(clock);
             line.write_to(at, Some(&mut FormattedLines { lines, form }));
         }
-        lines.extend_from_slice(self.formatted.get(written..).unwrap_or_default());
-        self.formatted.clear();
-        self.access.clear();
-        self.texts.clear();
+        texts.clear();
+        lines
     }
 }
 
@@ -165,82 +173,146 @@ impl LogBuffer {
 
     /// Waits until all lines are written, but no longer than `timeout`.
     pub(super) fn flush(&self, timeout: Duration) {
+        self.shared.collect();
         let mut state = lock(&self.shared.state);
         state.is_flushed = true;
         self.shared.due.notify_one();
-        let is_behind = |state: &mut LogBufferState| state.is_writing || !state.waiting.is_empty();
+        let is_behind = |state: &mut LogBufferState| state.is_writing || !state.lines.is_empty();
         drop(self.shared.written.wait_timeout_while(state, timeout, is_behind));
     }
 
-    /// Adds a line, or drops it if there is no room.
+    /// Adds a line, or drops it if there is no room. It follows those of the access log of this thread.
     pub(super) fn add(&self, line: &[u8]) {
-        self.shared.add(line.len(), |waiting| waiting.formatted.extend_from_slice(line));
+        self.with_batch(|batch| self.shared.add_batch(&mut lock(&batch.lines)));
+        self.shared.add(line, 1);
     }
 
-    /// Adds the line of a request that ended at this time, or drops it if there is no room for the longest.
+    /// Adds the line of a request that ended at this time, or drops it if there is no room.
     pub(super) fn add_access(&self, ended: Instant, line: &AccessLine<'_>) {
-        self.shared.add(MAX_ACCESS_BYTES, |waiting| waiting.add_access(ended, line));
+        let is_due = self.with_batch(|batch| {
+            let mut lines = lock(&batch.lines);
+            lines.add(ended, line);
+            if lines.access.len() >= BATCH_LINES || lines.texts.len() >= BATCH_TEXT_BYTES {
+                self.shared.add_batch(&mut lines);
+            }
+            // Read while the lines are locked: a thread that became idle has either seen this line, or is seen idle here.
+            self.shared.is_idle.load(Ordering::Relaxed)
+        });
+        if is_due {
+            self.shared.wake();
+        }
+    }
+
+    /// Calls `with` with the lines of this thread.
+    fn with_batch<T>(&self, with: impl FnOnce(&LineBatch) -> T) -> T {
+        let is_ours = |batch: &Arc<LineBatch>| Weak::as_ptr(&batch.buffer) == Arc::as_ptr(&self.shared);
+        let batch = BATCH.try_with(Cell::take).ok().flatten().filter(is_ours);
+        let batch = batch.unwrap_or_else(|| LogBufferShared::begin_batch(&self.shared));
+        let done = with(&batch);
+        // If the thread is ending, the batch is dropped here, and its lines are still collected.
+        _ = BATCH.try_with(|kept| kept.set(Some(batch)));
+        done
     }
 }
 
 impl LogBufferShared {
-    /// Adds a line of about this size with `add`, or drops it if there is no room.
-    fn add(&self, size: usize, add: impl FnOnce(&mut WaitingLines)) {
+    /// Begins the lines of a thread.
+    fn begin_batch(self: &Arc<Self>) -> Arc<LineBatch> {
+        let batch = Arc::new(LineBatch { buffer: Arc::downgrade(self), lines: Mutex::default() });
+        lock(&self.batches).push(Arc::clone(&batch));
+        batch
+    }
+
+    /// Adds formatted lines, or drops them if there is no room.
+    fn add(&self, lines: &[u8], count: usize) {
         let mut state = lock(&self.state);
-        let before = state.waiting.size();
-        if before.saturating_add(size) > MAX_WAITING_BYTES {
-            state.count_dropped(1);
+        let before = state.lines.len();
+        if before.saturating_add(lines.len()) > MAX_WAITING_BYTES {
+            state.count_dropped(count);
             return;
         }
-        add(&mut state.waiting);
-        let fills = before < EARLY_WRITE_BYTES && state.waiting.size() >= EARLY_WRITE_BYTES;
-        let is_due = std::mem::take(&mut state.is_idle) || fills;
+        state.lines.extend_from_slice(lines);
+        let fills = before < EARLY_WRITE_BYTES && state.lines.len() >= EARLY_WRITE_BYTES;
+        let is_due = self.is_idle.swap(false, Ordering::Relaxed) || fills;
         drop(state);
         if is_due {
             self.due.notify_one();
         }
     }
 
+    /// Formats and adds the lines of a thread.
+    fn add_batch(&self, lines: &mut WaitingLines) {
+        let count = lines.access.len();
+        if count > 0 {
+            self.add(lines.format(self.form), count);
+        }
+    }
+
+    /// Formats and adds the lines of all threads.
+    fn collect(&self) {
+        lock(&self.batches).retain(|batch| {
+            // Before its lines: a thread that has ended adds none.
+            let is_used = Arc::strong_count(batch) > 1;
+            self.add_batch(&mut lock(&batch.lines));
+            is_used
+        });
+    }
+
+    /// Has the writing thread collect the lines if it is idle.
+    fn wake(&self) {
+        if self.is_idle.swap(false, Ordering::Relaxed) {
+            lock(&self.state).is_called = true;
+            self.due.notify_one();
+        }
+    }
+
     fn write_to(&self, mut output: impl Write) {
-        let (mut taken, mut lines, mut is_written) = (WaitingLines::default(), Vec::new(), true);
+        let (mut lines, mut is_written) = (Vec::new(), true);
         loop {
-            let dropped = self.take(&mut taken, is_written);
+            lines.clear();
+            let dropped = self.take(&mut lines, is_written);
             if dropped > 0 {
                 // There is room for it: the buffer was emptied this moment.
                 tracing::warn!(lines = dropped, "dropped log lines: their reader did not read");
             }
-            lines.clear();
-            taken.format(self.form, &mut lines);
             is_written = output.write_all(&lines).and_then(|()| output.flush()).is_ok();
             let mut state = lock(&self.state);
             state.is_writing = false;
             if !is_written {
-                let lost = lines.iter().filter(|byte| **byte == b'\n').count();
-                state.count_dropped(u64::try_from(lost).unwrap_or(u64::MAX));
+                state.count_dropped(lines.iter().filter(|byte| **byte == b'\n').count());
             }
             self.written.notify_all();
             let keeps_waiting =
-                |state: &mut LogBufferState| !state.is_flushed && state.waiting.size() < EARLY_WRITE_BYTES;
+                |state: &mut LogBufferState| !state.is_flushed && state.lines.len() < EARLY_WRITE_BYTES;
             drop(self.due.wait_timeout_while(state, WRITE_INTERVAL, keeps_waiting));
         }
     }
 
-    /// Waits for lines and takes all of them. Returns how many were dropped and must be reported:
+    /// Waits for lines and takes all of them, into an empty buffer. Returns how many were dropped and must be reported:
     /// none while writing fails, because the report itself would fail and be reported without end.
-    fn take(&self, lines: &mut WaitingLines, reports: bool) -> u64 {
-        let mut state = lock(&self.state);
-        state.is_idle = true;
-        let mut state = recover(self.due.wait_while(state, |state| state.waiting.is_empty()));
-        state.is_idle = false;
-        state.is_flushed = false;
-        std::mem::swap(&mut state.waiting, lines);
-        state.is_writing = true;
-        if reports { std::mem::take(&mut state.dropped) } else { 0 }
+    fn take(&self, lines: &mut Vec<u8>, reports: bool) -> u64 {
+        loop {
+            // Before the lines are collected: a thread that adds one later sees it.
+            self.is_idle.store(true, Ordering::Relaxed);
+            self.collect();
+            let has_none =
+                |state: &mut LogBufferState| state.lines.is_empty() && !std::mem::take(&mut state.is_called);
+            let mut state = recover(self.due.wait_while(lock(&self.state), has_none));
+            if state.lines.is_empty() {
+                continue;
+            }
+            self.is_idle.store(false, Ordering::Relaxed);
+            state.is_flushed = false;
+            std::mem::swap(&mut state.lines, lines);
+            state.is_writing = true;
+            return if reports { std::mem::take(&mut state.dropped) } else { 0 };
+        }
     }
 }
 
 impl LogBufferState {
-    fn count_dropped(&mut self, lines: u64) {
+    fn count_dropped(&mut self, lines: usize) {
+        let lines = u64::try_from(lines).unwrap_or(u64::MAX);
         self.dropped = self.dropped.saturating_add(lines);
         if let Some(counter) = dropped_lines() {
             counter.inc_by(lines);
@@ -311,23 +383,96 @@ mod tests {
         assert!(writes > 0 && writes as u128 <= most, "{writes} writes, {most} intervals");
     }
 
+    fn access(path: &str) -> AccessLine<'_> {
+        let texts = AccessTexts { request: "0123456789", path, ..AccessTexts::default() };
+        AccessLine { texts, ..AccessLine::default() }
+    }
+
+    /// Keeps all that is written.
+    #[derive(Clone, Default)]
+    struct KeptLines(Arc<Mutex<Vec<u8>>>);
+
+    impl KeptLines {
+        fn text(&self) -> String {
+            String::from_utf8(lock(&self.0).clone()).unwrap()
+        }
+    }
+
+    impl Write for KeptLines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            lock(&self.0).write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_of_a_thread_are_written_in_their_order_and_after_its_end_too() {
+        const LINES: usize = 3 * BATCH_LINES + 1;
+        let kept = KeptLines::default();
+        let buffer = LogBuffer::start(kept.clone(), LogFormat::Text).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let buffer = &buffer;
+                scope.spawn(move || {
+                    for line in 0..LINES {
+                        match line % 20 {
+                            7 => buffer.add(format!("path=/{thread}/{line} \n").as_bytes()),
+                            _ => buffer.add_access(Instant::now(), &access(&format!("/{thread}/{line}"))),
+                        }
+                    }
+                });
+            }
+        });
+        buffer.flush(Duration::from_secs(10));
+        let text = kept.text();
+        let paths = || text.lines().filter_map(|line| line.split_once("path=/")?.1.split_once(' '));
+        for thread in 0..4 {
+            let start = format!("{thread}/");
+            let lines: Vec<_> = paths().filter_map(|(path, _)| path.strip_prefix(&start)).collect();
+            let expected: Vec<_> = (0..LINES).map(|line| line.to_string()).collect();
+            assert_eq!(lines, expected, "{text}");
+        }
+        // The next line of another thread makes room for it: threads that have ended keep none.
+        buffer.flush(Duration::from_secs(10));
+        assert!(lock(&buffer.shared.batches).is_empty());
+    }
+
+    #[test]
+    fn a_line_after_a_pause_is_written_without_another_one() {
+        let kept = KeptLines::default();
+        let buffer = LogBuffer::start(kept.clone(), LogFormat::Text).unwrap();
+        for line in 1..=3 {
+            buffer.add_access(Instant::now(), &access("/a"));
+            let begun = Instant::now();
+            while kept.text().lines().count() < line {
+                assert!(begun.elapsed() < Duration::from_secs(10), "line {line} is not written");
+                std::thread::yield_now();
+            }
+            // The thread is idle again.
+            while !buffer.shared.is_idle.load(Ordering::Relaxed) {
+                assert!(begun.elapsed() < Duration::from_secs(10), "not idle after line {line}");
+                std::thread::yield_now();
+            }
+        }
+    }
+
     #[test]
     fn lines_without_room_are_dropped_and_counted() {
         let path = "/a".repeat(16 * 1024);
-        let texts = AccessTexts { request: "0123456789", path: &path, ..AccessTexts::default() };
-        let line = AccessLine { texts, ..AccessLine::default() };
         let buffer = LogBuffer::default();
-        for _ in 0..2 * MAX_WAITING_BYTES / size_of::<WaitingAccess>() {
-            buffer.add_access(Instant::now(), &line);
+        let lines = 2 * MAX_WAITING_BYTES / (2 * MAX_LOGGED_CHARS);
+        for _ in 0..lines {
+            buffer.add_access(Instant::now(), &access(&path));
         }
-        let mut state = std::mem::take(&mut *lock(&buffer.shared.state));
-        let count = state.waiting.access.len();
-        assert!(state.waiting.size() <= MAX_WAITING_BYTES, "{}", state.waiting.size());
-        assert!(count > 1000 && state.dropped > 0, "{count} lines, {} dropped", state.dropped);
-        let mut lines = Vec::new();
-        state.waiting.format(LogFormat::Json, &mut lines);
-        assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), count);
-        assert!(state.waiting.is_empty());
+        buffer.shared.collect();
+        let state = lock(&buffer.shared.state);
+        assert!(state.lines.len() <= MAX_WAITING_BYTES, "{}", state.lines.len());
+        let kept = state.lines.iter().filter(|byte| **byte == b'\n').count();
+        assert!(kept > 1000 && state.dropped > 0, "{kept} lines, {} dropped", state.dropped);
+        assert_eq!(u64::try_from(lines - kept).unwrap(), state.dropped);
     }
 
     #[test]
@@ -337,11 +482,9 @@ mod tests {
         let after = SystemTime::now();
         let path = "é".repeat(5000);
         let texts = AccessTexts { path: &path, ..AccessTexts::default() };
-        waiting.add_access(ended, &AccessLine { texts, ..AccessLine::default() });
+        waiting.add(ended, &AccessLine { texts, ..AccessLine::default() });
         assert!(waiting.texts.len() < 2 * (MAX_LOGGED_CHARS + 2));
-        let mut lines = Vec::new();
-        waiting.format(LogFormat::Text, &mut lines);
-        let line = String::from_utf8(lines).unwrap();
+        let line = str::from_utf8(waiting.format(LogFormat::Text)).unwrap();
         let (time, rest) = line.split_once("  INFO access: ").unwrap();
         let at = SystemTime::from(OffsetDateTime::parse(time, &Rfc3339).unwrap());
         // Two clocks are compared, and the digits end with microseconds.
