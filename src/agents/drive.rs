@@ -23,10 +23,9 @@ const WAITING_BYTES: usize = 32 * 1024;
 
 /// The next event of a call.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "made and taken apart at once, never stored")]
 pub enum DriveEvent {
-    /// The agent sent an event.
-    Said(StreamResponse),
+    /// The agent sent an event. Boxed, because it is passed on several times.
+    Said(Box<StreamResponse>),
     /// The task makes no progress at present, or makes progress again. The call continues.
     Delayed(Option<TaskDelay>),
     /// No more events follow.
@@ -67,7 +66,7 @@ struct EventQueue {
 
 /// An event and the number of bytes that it was received in.
 struct QueuedEvent {
-    event: StreamResponse,
+    event: Box<StreamResponse>,
     size: EventSize,
     bearing: Bearing,
 }
@@ -107,7 +106,7 @@ impl EventSize {
 impl EventQueue {
     fn push(&mut self, waiting: QueuedEvent) {
         self.bytes += waiting.size.bytes();
-        // Most streams never have two that wait, and each is large.
+        // Most streams never have two that wait.
         self.events.reserve_exact(usize::from(self.events.is_empty()));
         self.events.push_back(waiting);
     }
@@ -186,7 +185,7 @@ impl EventSender {
 
     /// Sends an event. Few may follow before [`EventSender::has_room`]: an event is no part of the future
     /// that waits, which lives as long as a stream.
-    pub(super) fn push(&self, event: StreamResponse, size: EventSize, bearing: Bearing) {
+    pub(super) fn push(&self, event: Box<StreamResponse>, size: EventSize, bearing: Bearing) {
         self.waiting().push(QueuedEvent { event, size, bearing });
     }
 
@@ -302,7 +301,7 @@ impl DetachableCall {
         }
     }
 
-    fn pop(&mut self) -> Option<StreamResponse> {
+    fn pop(&mut self) -> Option<Box<StreamResponse>> {
         let QueuedEvent { event, size, bearing } = self.said.waiting().pop()?;
         (self.size, self.bearing) = (size, bearing);
         Some(event)
@@ -320,7 +319,7 @@ mod tests {
                 if number % 7 == 0 {
                     tokio::task::yield_now().await;
                 }
-                outlet.push(StreamResponse::Unknown, EventSize::default(), Bearing::default());
+                outlet.push(Box::new(StreamResponse::Unknown), EventSize::default(), Bearing::default());
                 outlet.has_room().await;
             }
             Ok(())

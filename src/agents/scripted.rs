@@ -104,7 +104,7 @@ impl ScriptedAgent {
     ) -> Result<(), AgentFailure> {
         let (name, text) = describe(&operation);
         lock(&self.performed).push(PerformedOperation { name, text: text.clone(), at: Instant::now() });
-        let send = |event| sender.push(event, EventSize::default(), Bearing::default());
+        let send = |event| sender.push(Box::new(event), EventSize::default(), Bearing::default());
         match operation {
             AgentOperation::Say(_) | AgentOperation::Continue(_) => {
                 let next = lock(&self.exchanges).pop_front();

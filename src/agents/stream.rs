@@ -242,13 +242,13 @@ impl TaskTracker {
 
     /// Sends an event on if it is ours; returns true if it is the last one. Few may follow before
     /// [`TaskTracker::has_room`].
-    pub(super) fn on_event(&mut self, event: StreamResponse) -> bool {
-        self.take_from(event, false)
+    pub(super) fn on_event(&mut self, event: impl Into<Box<StreamResponse>>) -> bool {
+        self.take_from(event.into(), false)
     }
 
     /// Does the same for the result of `GetTask`.
     pub(super) fn take_look(&mut self, task: Task) -> bool {
-        self.take_from(StreamResponse::Task(task), true)
+        self.take_from(Box::new(StreamResponse::Task(task)), true)
     }
 
     /// Waits while too many events are unread.
@@ -261,7 +261,7 @@ impl TaskTracker {
         self.outlet.all_read().await;
     }
 
-    fn take_from(&mut self, mut event: StreamResponse, is_look: bool) -> bool {
+    fn take_from(&mut self, mut event: Box<StreamResponse>, is_look: bool) -> bool {
         // The permit moves with the event, or is dropped with it.
         let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
         let repeat = self.compare(&event);
@@ -278,7 +278,7 @@ impl TaskTracker {
         self.state = state.or(self.state);
         let ends = repeat != Repeat::Answered
             && (last
-                || matches!(event, StreamResponse::Message(_))
+                || matches!(*event, StreamResponse::Message(_))
                 || state.is_some_and(|state| state.is_terminal() || state == TaskState::InputRequired));
         self.heard += 1;
         self.over |= ends;
@@ -635,10 +635,10 @@ impl EventStream {
 
     /// Sends on an event that is no message. Messages before it are the response if it ends a task
     /// that has no other output, and progress otherwise.
-    fn pass(&mut self, event: StreamResponse, track: &mut TaskTracker) -> bool {
+    fn pass(&mut self, event: Box<StreamResponse>, track: &mut TaskTracker) -> bool {
         let Some(message) = self.message.take() else { return track.on_event(event) };
         let said = |status: &TaskStatus| status.message.as_ref().is_some_and(|said| !said.parts.is_empty());
-        let is_silent_end = match &event {
+        let is_silent_end = match &*event {
             StreamResponse::Status { status, .. } => status.state == TaskState::Completed && !said(status),
             StreamResponse::Task(task) => {
                 task.status.state == TaskState::Completed && task.artifacts.is_empty() && !said(&task.status)
@@ -692,23 +692,21 @@ impl EventStream {
             let data = event.data;
             track.bytes = data.len();
             let event = match known.interface.event(&data) {
-                Ok(event) => event,
+                Ok(event) => Box::new(event),
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return on_rejection(refusal(error), track).map(Some),
             };
             // From here on only the event is held.
             drop(data);
-            match event {
-                StreamResponse::Message(message) if track.is_ours(message.task_id.as_deref()) => {
-                    self.add_message(message, track.room.limit)?;
+            let is_ours = matches!(&*event, StreamResponse::Message(message) if track.is_ours(message.task_id.as_deref()));
+            if is_ours && let StreamResponse::Message(message) = *event {
+                self.add_message(message, track.room.limit)?;
+            } else {
+                if self.pass(event, track) {
+                    self.finish(track).await;
+                    return Ok(Some(StreamEnd::Said));
                 }
-                event => {
-                    if self.pass(event, track) {
-                        self.finish(track).await;
-                        return Ok(Some(StreamEnd::Said));
-                    }
-                    track.has_room().await;
-                }
+                track.has_room().await;
             }
         }
         Ok(None)

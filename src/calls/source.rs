@@ -302,7 +302,7 @@ impl DirectCall {
         match turn {
             DriveEvent::Said(event) => {
                 self.heard += 1;
-                self.take(event)
+                self.take(*event)
             }
             DriveEvent::Delayed(Some(TaskDelay::Stalled(_))) => CallEvent::Stalled,
             DriveEvent::Delayed(Some(TaskDelay::Unreached) | None) => CallEvent::News(None),

@@ -105,7 +105,7 @@ impl<'a> EventIngest<'a> {
             match drive.next().await {
                 DriveEvent::Over(result) => return result,
                 DriveEvent::Delayed(delay) => self.entry.set_delay(delay),
-                DriveEvent::Said(event) => self.apply_shared(event, drive.bearing()).await?,
+                DriveEvent::Said(event) => self.apply_shared(*event, drive.bearing()).await?,
             }
         }
     }
@@ -131,13 +131,15 @@ impl<'a> EventIngest<'a> {
             match drive.next().await {
                 DriveEvent::Over(result) => return result,
                 DriveEvent::Delayed(_) => {}
-                DriveEvent::Said(StreamResponse::Task(task))
-                    if !task.status.state.is_terminal()
-                        && self.entry.visible_state(|inside| inside.is_followed()) =>
-                {
-                    self.entry.resolve_unconfirmed(fingerprint(&task));
-                }
-                DriveEvent::Said(event) => self.apply(event, drive.bearing(), None)?,
+                DriveEvent::Said(event) => match *event {
+                    StreamResponse::Task(task)
+                        if !task.status.state.is_terminal()
+                            && self.entry.visible_state(|inside| inside.is_followed()) =>
+                    {
+                        self.entry.resolve_unconfirmed(fingerprint(&task));
+                    }
+                    event => self.apply(event, drive.bearing(), None)?,
+                },
             }
         }
     }
@@ -598,7 +600,7 @@ pub(super) async fn stop(mut job: DetachedCall, followers: &TaskFollower) {
     let named = async {
         while job.work.task_id.is_none() {
             let DriveEvent::Said(event) = job.drive.next().await else { return };
-            if let Err(too_much) = job.work.apply(event) {
+            if let Err(too_much) = job.work.apply(*event) {
                 debug!(error = %too_much, "agent exceeded artifact limit in a call to be cancelled");
                 return;
             }

@@ -701,8 +701,12 @@ impl TaskFollower {
         let mut found = None;
         loop {
             match drive.next().await {
-                DriveEvent::Said(StreamResponse::Task(task)) => found = Some(task),
-                DriveEvent::Said(_) | DriveEvent::Delayed(_) => {}
+                DriveEvent::Said(event) => {
+                    if let StreamResponse::Task(task) = *event {
+                        found = Some(task);
+                    }
+                }
+                DriveEvent::Delayed(_) => {}
                 DriveEvent::Over(result) => return result.map(|()| found),
             }
         }

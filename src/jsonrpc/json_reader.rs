@@ -178,20 +178,34 @@ impl<'de> JsonReader<'de> {
     }
 
     fn skip_longer_string(&mut self) -> Result<bool, ReadError> {
-        let mut has_escapes = false;
         self.at += 1;
+        self.skip_plain();
+        if self.json.as_bytes().get(self.at) == Some(&b'"') {
+            self.at += 1;
+            return Ok(false);
+        }
+        self.skip_escapes().map(|()| true)
+    }
+
+    /// Skips the bytes of a string before its end and before an escape.
+    fn skip_plain(&mut self) {
+        self.at += plain_bytes(self.json.as_bytes().get(self.at..).unwrap_or_default());
+    }
+
+    /// Skips a string from its first escape on.
+    #[inline(never)]
+    fn skip_escapes(&mut self) -> Result<(), ReadError> {
         loop {
-            self.at += plain_bytes(self.json.as_bytes().get(self.at..).unwrap_or_default());
             match self.json.as_bytes().get(self.at) {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(has_escapes);
+                    return Ok(());
                 }
                 Some(b'\\') => self.skip_escape()?,
                 Some(_) => return Err(ReadError::custom(CONTROL_CHARACTER)),
                 None => return Err(ReadError::custom("EOF while parsing a string")),
             }
-            has_escapes = true;
+            self.skip_plain();
         }
     }
 

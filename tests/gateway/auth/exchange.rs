@@ -102,8 +102,12 @@ impl Stage {
         let mut said = String::new();
         loop {
             match drive.next().await {
-                DriveEvent::Said(StreamResponse::Message(message)) => said = format!("{:?}", message.parts),
-                DriveEvent::Said(_) | DriveEvent::Delayed(_) => {}
+                DriveEvent::Said(event) => {
+                    if let StreamResponse::Message(message) = *event {
+                        said = format!("{:?}", message.parts);
+                    }
+                }
+                DriveEvent::Delayed(_) => {}
                 DriveEvent::Over(result) => return result.map(|()| said),
             }
         }
