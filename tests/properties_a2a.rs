@@ -391,7 +391,7 @@ proptest! {
 }
 
 /// The events of a stream in chunks, and whether it broke.
-fn drain(limit: usize, chunks: &[&[u8]]) -> (Vec<sse::Event>, bool) {
+fn drain<'a>(limit: usize, chunks: &[&'a [u8]]) -> (Vec<sse::Event<'a>>, bool) {
     let mut decoder = Decoder::new(limit);
     let mut events = Vec::new();
     for chunk in chunks.iter().copied().chain([&b""[..]]) {

@@ -8,6 +8,7 @@
 //!
 //! Pure. Out of scope: the meaning of the events, the end of a stream, keep-alive.
 
+use std::borrow::Cow;
 use std::mem;
 
 use memchr::{memchr, memchr2, memchr2_iter};
@@ -56,11 +57,11 @@ const KEPT_LINE_BYTES: usize = 16 * 1024;
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct Event<'a> {
     /// The `event` field, if it is present and not empty.
     pub name: Option<String>,
-    /// The `data` lines, joined by line feeds.
-    pub data: Vec<u8>,
+    /// The `data` lines, joined by line feeds. Borrowed if there is one, and all of it was in the last bytes.
+    pub data: Cow<'a, [u8]>,
 }
 
 /// The error for an event, or a line, beyond the decoder's limit.
@@ -108,7 +109,7 @@ impl Decoder {
     /// # Errors
     ///
     /// [`EventTooLarge`] once an event or a line passes the limit.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, EventTooLarge> {
+    pub fn push<'a>(&mut self, bytes: &'a [u8]) -> Result<Vec<Event<'a>>, EventTooLarge> {
         let mut events = Vec::new();
         if !self.failed && self.take(bytes, &mut events).is_none() {
             self.failed = true;
@@ -128,7 +129,7 @@ impl Decoder {
     }
 
     /// Processes bytes. Returns `None` once the limit is exceeded.
-    fn take(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Option<()> {
+    fn take<'a>(&mut self, bytes: &'a [u8], events: &mut Vec<Event<'a>>) -> Option<()> {
         let mut rest = bytes;
         if mem::take(&mut self.after_return) {
             match rest.split_first() {
@@ -137,6 +138,8 @@ impl Decoder {
                 None => self.after_return = true,
             }
         }
+        // The data of the event so far, if it is one line of these bytes.
+        let mut only = None;
         while let Some(at) = memchr2(b'\r', b'\n', rest) {
             let (line, tail) = rest.split_at_checked(at)?;
             let (end, tail) = tail.split_first()?;
@@ -148,22 +151,49 @@ impl Decoder {
                 }
                 _ => tail,
             };
-            self.end_line(line, events)?;
+            self.end_line(line, &mut only, events)?;
         }
+        self.keep(&mut only);
         self.fits_in_line(rest)?;
         self.line.extend_from_slice(rest);
         Some(())
     }
 
-    fn end_line(&mut self, end: &[u8], events: &mut Vec<Event>) -> Option<()> {
-        if self.line.is_empty() {
-            self.fits_in_line(end)?;
-            return self.read_line(end, events);
-        }
+    fn end_line<'a>(
+        &mut self,
+        end: &'a [u8],
+        only: &mut Option<&'a [u8]>,
+        events: &mut Vec<Event<'a>>,
+    ) -> Option<()> {
         self.fits_in_line(end)?;
+        if self.line.is_empty() {
+            match self.read_line(end) {
+                Line::Empty => {
+                    let kept = self.data.take().map(Cow::Owned);
+                    let (name, data) = (self.name.take(), only.take().map(Cow::Borrowed).or(kept));
+                    events.extend(data.map(|data| Event { name, data }));
+                }
+                Line::Data(value) if self.data.is_none() && only.is_none() => {
+                    *only = Some(without_controls(value)).filter(|_| value.len() <= self.max_event);
+                    only.as_ref()?;
+                }
+                Line::Data(value) => {
+                    self.keep(only);
+                    self.add_data(value)?;
+                }
+                Line::Name(value) => self.set_name(value),
+                Line::Other => {}
+            }
+            return Some(());
+        }
         let mut line = mem::take(&mut self.line);
         line.extend_from_slice(end);
-        self.read_line(&line, events)?;
+        // It is never empty, and its start came before these bytes.
+        match self.read_line(&line) {
+            Line::Data(value) => self.add_data(value)?,
+            Line::Name(value) => self.set_name(value),
+            Line::Empty | Line::Other => {}
+        }
         if line.capacity() <= KEPT_LINE_BYTES {
             line.clear();
             self.line = line;
@@ -176,7 +206,7 @@ impl Decoder {
         (self.line.len().saturating_add(more.len()) <= limit).then_some(())
     }
 
-    fn read_line(&mut self, line: &[u8], events: &mut Vec<Event>) -> Option<()> {
+    fn read_line<'a>(&mut self, line: &'a [u8]) -> Line<'a> {
         let line = match mem::take(&mut self.first_line) {
             true => line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line),
             false => line,
@@ -184,29 +214,31 @@ impl Decoder {
         // Some agents write record separators (RFC 7464) into the stream.
         let whole = line.len();
         let line = without_controls(line);
-        if line.is_empty() && whole > 0 {
-            return Some(());
-        }
         if line.is_empty() {
-            let name = self.name.take();
-            events.extend(self.data.take().map(|data| Event { name, data }));
-            return Some(());
+            return if whole > 0 { Line::Other } else { Line::Empty };
         }
-        let (field, value) = match memchr(b':', line) {
-            Some(at) => {
-                let (field, value) = line.split_at_checked(at)?;
+        let (field, value) = match memchr(b':', line).and_then(|at| line.split_at_checked(at)) {
+            Some((field, value)) => {
                 let value = value.strip_prefix(b":").unwrap_or(value);
                 (field, value.strip_prefix(b" ").unwrap_or(value))
             }
             None => (line, &[][..]),
         };
         match field {
-            b"data" => self.add_data(value),
-            b"event" => {
-                self.name = Some(String::from_utf8_lossy(value).into_owned()).filter(|name| !name.is_empty());
-                Some(())
-            }
-            _ => Some(()),
+            b"data" => Line::Data(value),
+            b"event" => Line::Name(value),
+            _ => Line::Other,
+        }
+    }
+
+    fn set_name(&mut self, value: &[u8]) {
+        self.name = Some(String::from_utf8_lossy(value).into_owned()).filter(|name| !name.is_empty());
+    }
+
+    /// Copies the data of an event that is not complete yet.
+    fn keep(&mut self, only: &mut Option<&[u8]>) {
+        if let Some(data) = only.take() {
+            self.data = Some(data.to_vec());
         }
     }
 
@@ -224,6 +256,18 @@ impl Decoder {
         }
         Some(())
     }
+}
+
+/// A line of a stream.
+enum Line<'a> {
+    /// The end of an event.
+    Empty,
+    /// A line of its data.
+    Data(&'a [u8]),
+    /// Its name.
+    Name(&'a [u8]),
+    /// A comment, or an unknown field.
+    Other,
 }
 
 /// Returns `bytes` without control characters at the beginning, tabs excepted.
@@ -254,7 +298,7 @@ mod decoder_tests {
     fn record_separators_are_skipped() {
         let stream = b"\x1edata: {\"a\":1}\n\n\x1e\n\x1e\r\ndata: \x1e{\"b\":2}\n\x1e\n\n";
         let events = Decoder::new(100).push(stream).unwrap();
-        let data: Vec<_> = events.iter().map(|event| event.data.as_slice()).collect();
+        let data: Vec<_> = events.iter().map(|event| &*event.data).collect();
         assert_eq!(data, [b"{\"a\":1}", b"{\"b\":2}"]);
     }
 
@@ -262,7 +306,10 @@ mod decoder_tests {
 
     fn events(stream: &[u8]) -> Vec<(Option<String>, String)> {
         let events = Decoder::new(1000).push(stream).unwrap();
-        events.into_iter().map(|event| (event.name, String::from_utf8(event.data).unwrap())).collect()
+        events
+            .into_iter()
+            .map(|event| (event.name, String::from_utf8(event.data.into_owned()).unwrap()))
+            .collect()
     }
 
     #[test]
@@ -286,6 +333,18 @@ mod decoder_tests {
                 expected.iter().map(|(name, data)| (name.map(str::to_owned), (*data).to_owned())).collect();
             assert_eq!(events(stream.as_bytes()), expected, "{stream:?}");
         }
+    }
+
+    #[test]
+    fn an_event_in_one_piece_is_not_copied() {
+        let mut decoder = Decoder::new(1000);
+        let is_borrowed: Vec<_> =
+            ["data: a\n", "\ndata: b\n\n", "event: c\ndata: d\r\n\r\ndata: e\ndata: f\n\n"]
+                .into_iter()
+                .flat_map(|piece| decoder.push(piece.as_bytes()).unwrap())
+                .map(|event| matches!(event.data, Cow::Borrowed(_)))
+                .collect();
+        assert_eq!(is_borrowed, [false, true, true, false]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, Weak};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use prometheus::IntCounter;
@@ -137,6 +137,26 @@ impl WaitingLines {
         self.access.push(WaitingAccess { ended, lengths, facts: line.facts });
     }
 
+    /// Takes the lines of several threads, in the order of their ends.
+    fn join<'a>(batches: impl Iterator<Item = &'a mut Self>) -> Self {
+        let (mut lines, mut joined) = (Vec::new(), Self::default());
+        for Self { access, texts, .. } in batches {
+            let mut start = 0;
+            for line in access.drain(..) {
+                let end = start + line.lengths.iter().copied().map(usize::from).sum::<usize>();
+                lines.push((line, texts.get(start..end).unwrap_or_default().to_owned()));
+                start = end;
+            }
+            texts.clear();
+        }
+        lines.sort_by_key(|(line, _)| line.ended);
+        for (line, texts) in lines {
+            joined.texts.push_str(&texts);
+            joined.access.push(line);
+        }
+        joined
+    }
+
     /// Removes all lines, and returns them formatted.
     fn format(&mut self, form: LogFormat) -> &[u8] {
         let Self { access, texts, formatted: lines } = self;
@@ -225,7 +245,10 @@ impl LogBufferShared {
 
     /// Adds formatted lines, or drops them if there is no room.
     fn add(&self, lines: &[u8], count: usize) {
-        let mut state = lock(&self.state);
+        self.add_to(lock(&self.state), lines, count);
+    }
+
+    fn add_to(&self, mut state: MutexGuard<'_, LogBufferState>, lines: &[u8], count: usize) {
         let before = state.lines.len();
         if before.saturating_add(lines.len()) > MAX_WAITING_BYTES {
             state.count_dropped(count);
@@ -248,14 +271,21 @@ impl LogBufferShared {
         }
     }
 
-    /// Formats and adds the lines of all threads.
+    /// Formats and adds the lines of all threads, in the order in which their requests ended.
     fn collect(&self) {
-        lock(&self.batches).retain(|batch| {
-            // Before its lines: a thread that has ended adds none.
-            let is_used = Arc::strong_count(batch) > 1;
-            self.add_batch(&mut lock(&batch.lines));
-            is_used
-        });
+        let mut batches = lock(&self.batches);
+        let mut held: Vec<_> = batches.iter().map(|batch| lock(&batch.lines)).collect();
+        let mut lines = WaitingLines::join(held.iter_mut().map(|lines| &mut **lines));
+        let count = lines.access.len();
+        if count > 0 {
+            let state = lock(&self.state);
+            // Only now: the next lines of a thread come behind these.
+            drop(held);
+            self.add_to(state, lines.format(self.form), count);
+        } else {
+            drop(held);
+        }
+        batches.retain(|batch| Arc::strong_count(batch) > 1 || !lock(&batch.lines).access.is_empty());
     }
 
     /// Has the writing thread collect the lines if it is idle.
@@ -438,6 +468,39 @@ mod tests {
         // The next line of another thread makes room for it: threads that have ended keep none.
         buffer.flush(Duration::from_secs(10));
         assert!(lock(&buffer.shared.batches).is_empty());
+    }
+
+    #[test]
+    fn few_lines_of_several_threads_are_in_the_order_of_their_requests() {
+        let buffer = LogBuffer::default();
+        let threads = [(); 2].map(|()| {
+            let (buffer, (paths, added)) = (buffer.clone(), std::sync::mpsc::channel::<&'static str>());
+            let (done, is_added) = std::sync::mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                for path in added {
+                    buffer.add_access(Instant::now(), &access(path));
+                    done.send(()).unwrap();
+                }
+            });
+            (thread, paths, is_added)
+        });
+        for (at, path) in ["/1", "/2", "/3", "/4", "/5"].into_iter().enumerate() {
+            let (_, paths, is_added) = &threads[(at + 1) % 2];
+            paths.send(path).unwrap();
+            is_added.recv().unwrap();
+        }
+        buffer.shared.collect();
+        let lines = String::from_utf8(lock(&buffer.shared.state).lines.clone()).unwrap();
+        let paths: Vec<_> = lines
+            .lines()
+            .filter_map(|line| line.split_once("path=")?.1.split_once(' '))
+            .map(|(path, _)| path)
+            .collect();
+        assert_eq!(paths, ["/1", "/2", "/3", "/4", "/5"], "{lines}");
+        for (thread, paths, _) in threads {
+            drop(paths);
+            thread.join().unwrap();
+        }
     }
 
     #[test]

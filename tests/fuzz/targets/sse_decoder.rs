@@ -19,14 +19,14 @@ fn stream(bytes: &[u8]) {
     for event in whole.0 {
         let mut written = Vec::new();
         sse::write_event(&mut written, &event.data);
-        let line: Vec<u8> =
+        let line =
             event.data.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
         assert_eq!(read([written.as_slice()]), (vec![Event { name: None, data: line }], false));
     }
 }
 
 /// The events, and whether the stream was broken off.
-fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, bool) {
+fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event<'a>>, bool) {
     let mut decoder = Decoder::new(LIMIT);
     let mut events = Vec::new();
     for chunk in chunks {
