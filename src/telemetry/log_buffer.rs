@@ -275,16 +275,19 @@ impl LogBufferShared {
     fn collect(&self) {
         let mut batches = lock(&self.batches);
         let mut held: Vec<_> = batches.iter().map(|batch| lock(&batch.lines)).collect();
-        let mut lines = WaitingLines::join(held.iter_mut().map(|lines| &mut **lines));
-        let count = lines.access.len();
-        if count > 0 {
-            let state = lock(&self.state);
-            // Only now: the next lines of a thread come behind these.
-            drop(held);
-            self.add_to(state, lines.format(self.form), count);
-        } else {
-            drop(held);
+        held.retain(|lines| !lines.access.is_empty());
+        match held.as_mut_slice() {
+            [] => {}
+            [only] => self.add_batch(only),
+            several => {
+                let mut lines = WaitingLines::join(several.iter_mut().map(|lines| &mut **lines));
+                let (count, state) = (lines.access.len(), lock(&self.state));
+                // Only now: the next lines of a thread come behind these.
+                held.clear();
+                self.add_to(state, lines.format(self.form), count);
+            }
         }
+        drop(held);
         batches.retain(|batch| Arc::strong_count(batch) > 1 || !lock(&batch.lines).access.is_empty());
     }
 
@@ -443,19 +446,19 @@ mod tests {
         const LINES: usize = 3 * BATCH_LINES + 1;
         let kept = KeptLines::default();
         let buffer = LogBuffer::start(kept.clone(), LogFormat::Text).unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let buffer = &buffer;
-                scope.spawn(move || {
-                    for line in 0..LINES {
-                        match line % 20 {
-                            7 => buffer.add(format!("path=/{thread}/{line} \n").as_bytes()),
-                            _ => buffer.add_access(Instant::now(), &access(&format!("/{thread}/{line}"))),
-                        }
+        let threads = [0, 1, 2, 3].map(|thread| {
+            let buffer = buffer.clone();
+            std::thread::spawn(move || {
+                for line in 0..LINES {
+                    match line % 20 {
+                        7 => buffer.add(format!("path=/{thread}/{line} \n").as_bytes()),
+                        _ => buffer.add_access(Instant::now(), &access(&format!("/{thread}/{line}"))),
                     }
-                });
-            }
+                }
+            })
         });
+        // To the end of each thread, with its thread-local values.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         buffer.flush(Duration::from_secs(10));
         let text = kept.text();
         let paths = || text.lines().filter_map(|line| line.split_once("path=/")?.1.split_once(' '));
@@ -465,7 +468,7 @@ mod tests {
             let expected: Vec<_> = (0..LINES).map(|line| line.to_string()).collect();
             assert_eq!(lines, expected, "{text}");
         }
-        // The next line of another thread makes room for it: threads that have ended keep none.
+        // Threads that have ended keep no room.
         buffer.flush(Duration::from_secs(10));
         assert!(lock(&buffer.shared.batches).is_empty());
     }
