@@ -187,7 +187,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
         let mut due = self.next_deadline();
         let mut wake = pin!(S::sleep(time_until(due)));
         let drain = self.budget.drain;
-        let (mut answers_due, mut cancelled) = (pin!(drain.answers_due()), pin!(cancelled(running)));
+        let (mut answers_due, mut cancellation) = (pin!(drain.answers_due()), pin!(cancelled(running)));
         loop {
             if wait_for == WaitFor::Name && source.is_named() {
                 return WaitOutcome::OutOfPatience;
@@ -198,7 +198,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             }
             let step = tokio::select! {
                 biased;
-                () = cancelled.as_mut() => return WaitOutcome::Cancelled,
+                () = cancellation.as_mut() => return WaitOutcome::Cancelled,
                 () = wake.as_mut() => {
                     let now = Instant::now();
                     if self.until.is_some_and(|until| now >= until) {

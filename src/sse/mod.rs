@@ -188,7 +188,7 @@ impl Decoder {
         }
         let mut line = mem::take(&mut self.line);
         line.extend_from_slice(end);
-        // It is never empty, and its start came before these bytes.
+        // Its start came before these bytes. It is empty only after a byte order mark, which ends nothing.
         match self.read_line(&line) {
             Line::Data(value) => self.add_data(value)?,
             Line::Name(value) => self.set_name(value),

@@ -315,7 +315,7 @@ impl LogOutput {
         }
     }
 
-    /// Adds the line of a request that ended at this time, which is formatted when it is written.
+    /// Adds the line of a request that ended at this time, which is formatted with others.
     pub(super) fn add_access(&self, ended: Instant, line: &AccessLine<'_>) {
         self.buffer.add_access(ended, line);
     }

@@ -85,7 +85,6 @@ struct LogBufferState {
 }
 
 /// Lines of the access log of one thread.
-#[derive(Default)]
 struct LineBatch {
     /// The buffer that they are for.
     buffer: Weak<LogBufferShared>,
@@ -203,44 +202,61 @@ impl LogBuffer {
 
     /// Adds a line, or drops it if there is no room. It follows those of the access log of this thread.
     pub(super) fn add(&self, line: &[u8]) {
-        self.with_batch(|batch| self.shared.add_batch(&mut lock(&batch.lines)));
+        if let Some(batch) = self.known_batch() {
+            self.shared.add_batch(&mut lock(&batch.lines));
+            keep(batch);
+        }
         self.shared.add(line, 1);
     }
 
     /// Adds the line of a request that ended at this time, or drops it if there is no room.
     pub(super) fn add_access(&self, ended: Instant, line: &AccessLine<'_>) {
-        let is_due = self.with_batch(|batch| {
-            let mut lines = lock(&batch.lines);
-            lines.add(ended, line);
-            if lines.access.len() >= BATCH_LINES || lines.texts.len() >= BATCH_TEXT_BYTES {
-                self.shared.add_batch(&mut lines);
-            }
-            // Read while the lines are locked: a thread that became idle has either seen this line, or is seen idle here.
-            self.shared.is_idle.load(Ordering::Relaxed)
-        });
+        let batch = self.known_batch().unwrap_or_else(|| LogBufferShared::begin_batch(&self.shared));
+        let mut lines = lock(&batch.lines);
+        lines.add(ended, line);
+        if lines.access.len() >= BATCH_LINES || lines.texts.len() >= BATCH_TEXT_BYTES {
+            self.shared.add_batch(&mut lines);
+        }
+        // Read while the lines are locked: a thread that became idle has either seen this line, or is seen idle here.
+        let is_due = self.shared.is_idle.load(Ordering::Relaxed);
+        drop(lines);
+        keep(batch);
         if is_due {
             self.shared.wake();
         }
     }
 
-    /// Calls `with` with the lines of this thread.
-    fn with_batch<T>(&self, with: impl FnOnce(&LineBatch) -> T) -> T {
+    /// Takes the lines of this thread, if it had some.
+    fn known_batch(&self) -> Option<Arc<LineBatch>> {
         let is_ours = |batch: &Arc<LineBatch>| Weak::as_ptr(&batch.buffer) == Arc::as_ptr(&self.shared);
-        let batch = BATCH.try_with(Cell::take).ok().flatten().filter(is_ours);
-        let batch = batch.unwrap_or_else(|| LogBufferShared::begin_batch(&self.shared));
-        let done = with(&batch);
-        // If the thread is ending, the batch is dropped here, and its lines are still collected.
-        _ = BATCH.try_with(|kept| kept.set(Some(batch)));
-        done
+        BATCH.try_with(Cell::take).ok().flatten().filter(is_ours)
     }
+}
+
+/// Keeps the lines of this thread. If it is ending, they are dropped here, and those that wait are still collected.
+fn keep(batch: Arc<LineBatch>) {
+    _ = BATCH.try_with(|kept| kept.set(Some(batch)));
 }
 
 impl LogBufferShared {
     /// Begins the lines of a thread.
     fn begin_batch(self: &Arc<Self>) -> Arc<LineBatch> {
         let batch = Arc::new(LineBatch { buffer: Arc::downgrade(self), lines: Mutex::default() });
-        lock(&self.batches).push(Arc::clone(&batch));
+        let mut batches = lock(&self.batches);
+        self.drop_ended(&mut batches);
+        batches.push(Arc::clone(&batch));
         batch
+    }
+
+    /// Adds the lines of threads that have ended, and drops their room.
+    fn drop_ended(&self, batches: &mut Vec<Arc<LineBatch>>) {
+        batches.retain(|batch| {
+            let is_used = Arc::strong_count(batch) > 1;
+            if !is_used {
+                self.add_batch(&mut lock(&batch.lines));
+            }
+            is_used
+        });
     }
 
     /// Adds formatted lines, or drops them if there is no room.
@@ -271,24 +287,31 @@ impl LogBufferShared {
         }
     }
 
-    /// Formats and adds the lines of all threads, in the order in which their requests ended.
+    /// Formats and adds the lines of all threads. Few of them, as people see them, are in the order in which their requests
+    /// ended.
     fn collect(&self) {
         let mut batches = lock(&self.batches);
+        let count: usize = batches.iter().map(|batch| lock(&batch.lines).access.len()).sum();
+        if count <= BATCH_LINES {
+            self.add_joined(&batches);
+        }
+        // Each on its own, so that no thread waits for the lines of others.
+        batches.iter().for_each(|batch| self.add_batch(&mut lock(&batch.lines)));
+        self.drop_ended(&mut batches);
+    }
+
+    /// Adds the lines of several threads in the order in which their requests ended.
+    fn add_joined(&self, batches: &[Arc<LineBatch>]) {
         let mut held: Vec<_> = batches.iter().map(|batch| lock(&batch.lines)).collect();
         held.retain(|lines| !lines.access.is_empty());
-        match held.as_mut_slice() {
-            [] => {}
-            [only] => self.add_batch(only),
-            several => {
-                let mut lines = WaitingLines::join(several.iter_mut().map(|lines| &mut **lines));
-                let (count, state) = (lines.access.len(), lock(&self.state));
-                // Only now: the next lines of a thread come behind these.
-                held.clear();
-                self.add_to(state, lines.format(self.form), count);
-            }
+        if held.len() < 2 {
+            return;
         }
+        let mut lines = WaitingLines::join(held.iter_mut().map(|lines| &mut **lines));
+        let (count, state) = (lines.access.len(), lock(&self.state));
+        // Only now: the next lines of a thread come behind these.
         drop(held);
-        batches.retain(|batch| Arc::strong_count(batch) > 1 || !lock(&batch.lines).access.is_empty());
+        self.add_to(state, lines.format(self.form), count);
     }
 
     /// Has the writing thread collect the lines if it is idle.
@@ -325,19 +348,24 @@ impl LogBufferShared {
     /// none while writing fails, because the report itself would fail and be reported without end.
     fn take(&self, lines: &mut Vec<u8>, reports: bool) -> u64 {
         loop {
+            // First, so that there is room for those that are collected.
+            let mut state = lock(&self.state);
+            std::mem::swap(&mut state.lines, lines);
+            state.is_writing = !lines.is_empty();
+            drop(state);
             // Before the lines are collected: a thread that adds one later sees it.
             self.is_idle.store(true, Ordering::Relaxed);
             self.collect();
-            let has_none =
-                |state: &mut LogBufferState| state.lines.is_empty() && !std::mem::take(&mut state.is_called);
+            let has_none = |state: &mut LogBufferState| {
+                lines.is_empty() && state.lines.is_empty() && !std::mem::take(&mut state.is_called)
+            };
             let mut state = recover(self.due.wait_while(lock(&self.state), has_none));
-            if state.lines.is_empty() {
+            if lines.is_empty() && state.lines.is_empty() {
                 continue;
             }
             self.is_idle.store(false, Ordering::Relaxed);
-            state.is_flushed = false;
-            std::mem::swap(&mut state.lines, lines);
-            state.is_writing = true;
+            lines.append(&mut state.lines);
+            (state.is_writing, state.is_flushed) = (true, false);
             return if reports { std::mem::take(&mut state.dropped) } else { 0 };
         }
     }

@@ -890,6 +890,8 @@ mod tests {
             ("a", false),
             ("a=", false),
             ("a=1\u{e9}", false),
+            ("a=1\r\nb: 2", false),
+            ("a=1\n", false),
             (" , ", false),
         ] {
             assert_eq!(
