@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use nix::sys::resource::{Resource, getrlimit};
 use tempfile::NamedTempFile;
 
 use super::beside::spread;
@@ -37,13 +38,21 @@ impl Growth {
         }
     }
 
-    fn sizes(self) -> &'static [usize] {
+    fn sizes(self) -> Vec<usize> {
         match self {
-            Self::Agents | Self::Rules => &[1, 10, 100, 1000],
-            Self::Streams => &[100, 1000, 9000],
-            Self::Workers => &[1, 2, 4],
+            Self::Agents | Self::Rules => vec![1, 10, 100, 1000],
+            Self::Streams => vec![100, 1000, most_streams().min(9000)],
+            Self::Workers => vec![1, 2, 4],
         }
     }
+}
+
+/// Returns the number of streams for which there are open files: the gateway has two for each, and takes no more clients
+/// once three quarters are used.
+fn most_streams() -> usize {
+    const OTHERS: u64 = 500;
+    let open_files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
+    usize::try_from((open_files / 4 * 3).saturating_sub(OTHERS) / 2).unwrap_or(usize::MAX)
 }
 
 /// A gateway of one size.
@@ -66,7 +75,7 @@ pub(crate) async fn run(options: &Options) {
     for growth in Growth::ALL.into_iter().filter(|growth| options.wants(growth.name())) {
         let mut sides = Vec::new();
         for size in growth.sizes() {
-            sides.push(Side::set_up(growth, *size, &agent, options).await);
+            sides.push(Side::set_up(growth, size, &agent, options).await);
         }
         let (mut cpu, mut rate) = (vec![Vec::new(); sides.len()], vec![Vec::new(); sides.len()]);
         for round in 0..options.rounds {
