@@ -50,9 +50,10 @@ impl Growth {
 /// Returns the number of streams for which there are open files: the gateway has two for each, and takes no more clients
 /// once three quarters are used.
 fn most_streams() -> usize {
-    const OTHERS: u64 = 500;
+    // Files of the gateway besides, and connections of the load.
+    const OTHER_FILES: u64 = 500;
     let open_files = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard);
-    usize::try_from((open_files / 4 * 3).saturating_sub(OTHERS) / 2).unwrap_or(usize::MAX)
+    usize::try_from((open_files / 4 * 3).saturating_sub(OTHER_FILES) / 2).unwrap_or(usize::MAX)
 }
 
 /// A gateway of one size.

@@ -696,10 +696,10 @@ impl EventStream {
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return on_rejection(refusal(error), track).map(Some),
             };
-            // From here on only the event is held.
+            // Data that came in several pieces was put together, and is not held any longer.
             drop(data);
-            let is_ours = matches!(&*event, StreamResponse::Message(message) if track.is_ours(message.task_id.as_deref()));
-            if is_ours && let StreamResponse::Message(message) = *event {
+            let is_message = matches!(&*event, StreamResponse::Message(message) if track.is_ours(message.task_id.as_deref()));
+            if is_message && let StreamResponse::Message(message) = *event {
                 self.add_message(message, track.room.limit)?;
             } else {
                 if self.pass(event, track) {

@@ -464,7 +464,7 @@ impl RequestTrace {
         Some(Box::new(ExchangeTrace { span, parent: context.parent(), state: context.state }))
     }
 
-    /// Returns the headers of a request that this one causes, without a span of its own.
+    /// Returns the headers of a request to an agent that has no span of its own.
     pub(crate) fn headers(&self) -> TraceHeaders<'_> {
         TraceHeaders { parent: &self.parent, state: self.context.state() }
     }
