@@ -18,7 +18,7 @@ use mcp_a2a_gateway::mcp::result_writer::ResultWriter;
 use mcp_a2a_gateway::mcp::tools::ResourceLinks;
 use mcp_a2a_gateway::mcp::{ClientParams, Version};
 use mcp_a2a_gateway::seal::Sealer;
-use mcp_a2a_gateway::sse::{self, Decoder};
+use mcp_a2a_gateway::sse::Decoder;
 
 use super::bodies;
 use super::stopwatch::Case;
@@ -139,8 +139,8 @@ impl Stream {
         self.out.clear();
         for event in self.decoder.push(bytes).unwrap() {
             let note = self.work.apply(Dialect::V1.event(&event.data).unwrap()).unwrap();
-            for told in note.iter().flat_map(|note| self.teller.notifications(note)) {
-                sse::write_event(&mut self.out, &told);
+            if let Some(note) = &note {
+                self.teller.write_events(note, &mut self.out);
             }
         }
         self.out.len()

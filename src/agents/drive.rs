@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
@@ -42,6 +42,8 @@ pub(super) struct EventSender(Arc<CallShared>);
 #[derive(Default)]
 struct CallShared {
     waiting: Mutex<EventQueue>,
+    /// The number of events in it. Most looks find none, and a lock for each would cost as much as the rest of the look.
+    waiting_count: AtomicUsize,
     may_rest: AtomicBool,
     is_detached: AtomicBool,
     /// The id that the gateway gave the task.
@@ -52,6 +54,27 @@ struct CallShared {
 }
 
 impl CallShared {
+    /// Returns true if no event waits.
+    fn has_none(&self) -> bool {
+        self.waiting_count.load(Ordering::Acquire) == 0
+    }
+
+    fn push(&self, waiting: QueuedEvent) {
+        let mut queue = lock(&self.waiting);
+        queue.push(waiting);
+        self.waiting_count.store(queue.events.len(), Ordering::Release);
+    }
+
+    fn pop(&self) -> Option<QueuedEvent> {
+        if self.has_none() {
+            return None;
+        }
+        let mut queue = lock(&self.waiting);
+        let waiting = queue.pop();
+        self.waiting_count.store(queue.events.len(), Ordering::Release);
+        waiting
+    }
+
     fn delay(&self) -> MutexGuard<'_, Option<TaskDelay>> {
         lock(&self.delay)
     }
@@ -133,10 +156,6 @@ enum UnconfirmedId {
 }
 
 impl EventSender {
-    fn waiting(&self) -> MutexGuard<'_, EventQueue> {
-        lock(&self.0.waiting)
-    }
-
     /// Returns true if the task need not be polled.
     pub(super) fn is_idle(&self) -> bool {
         self.0.may_rest.load(Ordering::Acquire)
@@ -186,22 +205,22 @@ impl EventSender {
     /// Sends an event. Few may follow before [`EventSender::has_room`]: an event is no part of the future
     /// that waits, which lives as long as a stream.
     pub(super) fn push(&self, event: Box<StreamResponse>, size: EventSize, bearing: Bearing) {
-        self.waiting().push(QueuedEvent { event, size, bearing });
+        self.0.push(QueuedEvent { event, size, bearing });
     }
 
     /// Waits while too many events are unread.
     pub(super) async fn has_room(&self) {
-        self.wait_while(EventQueue::is_full).await;
+        self.wait_while(|shared| !shared.has_none() && lock(&shared.waiting).is_full()).await;
     }
 
     /// Waits until all events are read.
     pub(super) async fn all_read(&self) {
-        self.wait_while(|queue| !queue.events.is_empty()).await;
+        self.wait_while(|shared| !shared.has_none()).await;
     }
 
-    async fn wait_while(&self, condition: impl Fn(&EventQueue) -> bool) {
+    async fn wait_while(&self, condition: impl Fn(&CallShared) -> bool) {
         // The reader polls again once it has read all.
-        std::future::poll_fn(|_| match condition(&self.waiting()) {
+        std::future::poll_fn(|_| match condition(&self.0) {
             true => Poll::Pending,
             false => Poll::Ready(()),
         })
@@ -260,7 +279,7 @@ impl DetachableCall {
 
     /// Returns true if [`DetachableCall::next`] has an event without waiting.
     pub fn has_more(&self) -> bool {
-        !self.said.waiting().events.is_empty()
+        !self.said.0.has_none()
     }
 
     /// Permits the call to end while its task continues, once it has no stream to read: changes are
@@ -302,7 +321,7 @@ impl DetachableCall {
     }
 
     fn pop(&mut self) -> Option<Box<StreamResponse>> {
-        let QueuedEvent { event, size, bearing } = self.said.waiting().pop()?;
+        let QueuedEvent { event, size, bearing } = self.said.0.pop()?;
         (self.size, self.bearing) = (size, bearing);
         Some(event)
     }

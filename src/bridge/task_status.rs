@@ -10,6 +10,7 @@ use crate::a2a::{TaskState, clean};
 use crate::jsonrpc::Id;
 use crate::mcp::notifications::{self, LoggingLevel};
 use crate::mcp::tasks::TaskStatus;
+use crate::sse;
 
 /// Maximum length of a status message, in bytes.
 const MAX_STATUS_BYTES: usize = 2 * 1024;
@@ -100,6 +101,9 @@ pub fn message(work: &AgentOutput, cancelled: bool) -> Option<String> {
 /// Maximum length of the text in one notification, in characters.
 const MAX_MESSAGE_CHARS: usize = 8 * 1024;
 
+/// The size of an event besides its text: more than that of most.
+const EVENT_BYTES: usize = 192;
+
 /// The notifications that one client requested for one call.
 #[derive(Debug)]
 pub struct ProgressNotifier {
@@ -126,18 +130,24 @@ impl ProgressNotifier {
         self.level.is_some_and(|level| level <= LoggingLevel::Info)
     }
 
-    /// Returns the notifications for an update, as JSON texts.
-    pub fn notifications(&mut self, note: &ProgressUpdate) -> impl Iterator<Item = Vec<u8>> + use<> {
+    /// Adds the notifications for an update to `out`, each as an event of a stream.
+    pub fn write_events(&mut self, note: &ProgressUpdate, out: &mut Vec<u8>) {
         let text = note.text.as_deref().map(capped);
+        // Most texts need no escapes, so that the events fit at once.
+        out.reserve(EVENT_BYTES + text.map_or(0, str::len));
         if self.token.is_some() {
             self.next_progress(note);
         }
-        let told =
-            self.token.as_ref().map(|token| notifications::progress(token, self.last, self.total, text));
-        let logged = text
-            .filter(|_| self.logs())
-            .map(|text| notifications::message(LoggingLevel::Info, &self.agent, text));
-        told.into_iter().chain(logged)
+        if let Some(token) = &self.token {
+            sse::write_event_with(out, |out| {
+                notifications::add_progress(out, token, self.last, self.total, text);
+            });
+        }
+        if let Some(text) = text.filter(|_| self.logs()) {
+            sse::write_event_with(out, |out| {
+                notifications::add_message(out, LoggingLevel::Info, &self.agent, text);
+            });
+        }
     }
 
     /// Computes the next progress: the agent's own number if it increases, else a step of the
@@ -257,7 +267,11 @@ mod progress_tests {
     }
 
     fn told(teller: &mut ProgressNotifier, given: &ProgressUpdate) -> Vec<String> {
-        teller.notifications(given).map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+        let mut events = Vec::new();
+        teller.write_events(given, &mut events);
+        let text = String::from_utf8(events).unwrap();
+        let data = |event: &str| event.strip_prefix("data: ").unwrap().to_owned();
+        text.split_terminator("\n\n").map(data).collect()
     }
 
     #[test]

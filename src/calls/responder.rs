@@ -281,9 +281,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
         if matches!(self.stream, ClientStream::Detached | ClientStream::Watched(_)) {
             return;
         }
-        for message in self.progress.notifications(note) {
-            sse::write_event(&mut self.unsent, &message);
-        }
+        self.progress.write_events(note, &mut self.unsent);
     }
 
     async fn send_keep_alive(&mut self) -> Result<(), ClientGone> {

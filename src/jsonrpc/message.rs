@@ -380,6 +380,11 @@ pub(crate) fn write_notification<P: Serialize>(method: &str, params: Option<&P>)
     write(&NotificationEnvelope { jsonrpc: "2.0", method, params })
 }
 
+/// Adds a notification to `out`.
+pub(crate) fn add_notification<P: Serialize>(out: &mut Vec<u8>, method: &str, params: &P) {
+    add(out, &NotificationEnvelope { jsonrpc: "2.0", method, params: Some(params) });
+}
+
 /// Encodes a request of the gateway; its id is a string.
 pub(crate) fn write_request<P: Serialize>(id: &str, method: &str, params: &P) -> Vec<u8> {
     write(&RequestEnvelope { jsonrpc: "2.0", id, method, params })
@@ -391,9 +396,15 @@ fn write<T: Serialize>(value: &T) -> Vec<u8> {
 
 fn write_long<T: Serialize>(value: &T, bytes: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.saturating_add(MESSAGE_BYTES));
-    match write_json(&mut out, value) {
-        Ok(()) => out,
-        Err(_) => LAST_RESORT.to_vec(),
+    add(&mut out, value);
+    out
+}
+
+fn add<T: Serialize>(out: &mut Vec<u8>, value: &T) {
+    let before = out.len();
+    if write_json(out, value).is_err() {
+        out.truncate(before);
+        out.extend_from_slice(LAST_RESORT);
     }
 }
 

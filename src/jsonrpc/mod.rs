@@ -35,7 +35,7 @@ pub use message::{
     write_error, write_result,
 };
 pub(crate) use message::{
-    parse_raw, recover_id_of_cut, write_long_result, write_notification, write_request,
+    add_notification, parse_raw, recover_id_of_cut, write_long_result, write_notification, write_request,
 };
 pub(crate) use shared_body::SharedBody;
 use shared_body::is_shared;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tasks::{CoreTask, DetailedTask, TaskDetail, TaskSnapshot};
 use super::version::CANCELLED;
-use crate::jsonrpc::{Id, write_notification};
+use crate::jsonrpc::{Id, add_notification, write_notification};
 
 /// The severity of a log message (RFC 5424, `docs/spec/mcp.md` §2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,15 +57,21 @@ impl Serialize for ProgressNumber {
     }
 }
 
-/// Encodes `notifications/progress` as JSON text.
-pub fn progress(token: &Id, progress: f64, total: Option<f64>, message: Option<&str>) -> Vec<u8> {
+/// Adds `notifications/progress` to `out` as JSON text.
+pub(crate) fn add_progress(
+    out: &mut Vec<u8>,
+    token: &Id,
+    progress: f64,
+    total: Option<f64>,
+    message: Option<&str>,
+) {
     let params = ProgressParams {
         progress_token: token,
         progress: ProgressNumber(progress),
         total: total.map(ProgressNumber),
         message,
     };
-    write_notification("notifications/progress", Some(&params))
+    add_notification(out, "notifications/progress", &params);
 }
 
 #[derive(Serialize)]
@@ -76,8 +82,13 @@ struct LogMessage<'a> {
 }
 
 /// Encodes `notifications/message` as JSON text.
-pub fn message(level: LoggingLevel, logger: &str, data: &str) -> Vec<u8> {
+pub(crate) fn message(level: LoggingLevel, logger: &str, data: &str) -> Vec<u8> {
     write_notification("notifications/message", Some(&LogMessage { level, logger, data }))
+}
+
+/// Adds `notifications/message` to `out` as JSON text.
+pub(crate) fn add_message(out: &mut Vec<u8>, level: LoggingLevel, logger: &str, data: &str) {
+    add_notification(out, "notifications/message", &LogMessage { level, logger, data });
 }
 
 /// A list that can change while a client uses it.
@@ -216,12 +227,17 @@ mod tests {
     #[test]
     fn progress_keeps_the_token_and_writes_whole_numbers_whole() {
         let token: Id = serde_json::from_str("0").unwrap();
-        let text = String::from_utf8(progress(&token, 50.0, Some(100.0), Some("half"))).unwrap();
+        let progress = |progress, total, message| {
+            let mut out = Vec::new();
+            add_progress(&mut out, &token, progress, total, message);
+            String::from_utf8(out).unwrap()
+        };
+        let text = progress(50.0, Some(100.0), Some("half"));
         assert_eq!(
             text,
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":0,"progress":50,"total":100,"message":"half"}}"#
         );
-        assert!(String::from_utf8(progress(&token, 0.5, None, None)).unwrap().contains(r#""progress":0.5}"#));
+        assert!(progress(0.5, None, None).contains(r#""progress":0.5}"#));
     }
 
     #[test]

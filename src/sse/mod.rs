@@ -11,20 +11,29 @@
 use std::borrow::Cow;
 use std::mem;
 
-use memchr::{memchr, memchr2, memchr2_iter};
+use memchr::{memchr, memchr2};
 
 /// Writes an event with the JSON text `json` as its data, on one line.
 pub fn write_event(out: &mut Vec<u8>, json: &[u8]) {
     out.reserve(json.len() + 8);
+    write_event_with(out, |out| out.extend_from_slice(json));
+}
+
+/// Writes an event with the JSON text that `write` adds as its data, on one line.
+pub(crate) fn write_event_with(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(b"data: ");
-    one_line(out, json);
+    let start = out.len();
+    write(out);
+    join_lines(out, start);
     out.extend_from_slice(b"\n\n");
 }
 
 /// Writes a comment, which readers skip: a keep-alive.
 pub fn write_comment(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b": ");
-    one_line(out, text.as_bytes());
+    let start = out.len();
+    out.extend_from_slice(text.as_bytes());
+    join_lines(out, start);
     out.extend_from_slice(b"\n\n");
 }
 
@@ -35,18 +44,18 @@ pub fn write_retry(out: &mut Vec<u8>, milliseconds: u64) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Appends `text` with spaces for line ends.
+/// Replaces the line ends from `start` on by spaces.
 ///
 /// In JSON an unescaped line end occurs only between tokens, so the value stays the same: raw
 /// members (`data`, `metadata`) may contain the line breaks of their agent.
-fn one_line(out: &mut Vec<u8>, text: &[u8]) {
-    let mut done = 0;
-    for at in memchr2_iter(b'\r', b'\n', text) {
-        out.extend_from_slice(text.get(done..at).unwrap_or_default());
-        out.push(b' ');
-        done = at + 1;
+fn join_lines(out: &mut [u8], start: usize) {
+    let mut rest = out.get_mut(start..).unwrap_or_default();
+    while let Some((end, after)) =
+        memchr2(b'\r', b'\n', rest).and_then(|at| rest.get_mut(at..)?.split_first_mut())
+    {
+        *end = b' ';
+        rest = after;
     }
-    out.extend_from_slice(text.get(done..).unwrap_or_default());
 }
 
 /// Size of a line beyond its data: the name of the field, a byte order mark.

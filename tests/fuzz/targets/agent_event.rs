@@ -16,6 +16,7 @@ use mcp_a2a_gateway::mcp::notifications::LoggingLevel;
 use mcp_a2a_gateway::mcp::result_writer::ResultWriter;
 use mcp_a2a_gateway::mcp::{Era, Version};
 use mcp_a2a_gateway::seal::Sealer;
+use mcp_a2a_gateway::sse::Decoder;
 use serde_json::Value;
 
 fuzz::program!(answers);
@@ -43,7 +44,10 @@ fn told(bytes: &[u8], dialect: Dialect) -> Vec<Vec<u8>> {
             Ok(event) => {
                 let Ok(note) = work.apply(event) else { break };
                 assert!(note.is_none() || !was_finished, "finished work has news");
-                told.extend(note.iter().flat_map(|note| teller.notifications(note)));
+                let mut events = Vec::new();
+                note.iter().for_each(|note| teller.write_events(note, &mut events));
+                let events = Decoder::new(events.len()).push(&events).expect("events of any size");
+                told.extend(events.into_iter().map(|event| event.data.into_owned()));
             }
             Err(AgentError::Refused { .. }) => break,
             Err(AgentError::NotA2a(_)) => {}
