@@ -14,7 +14,7 @@ use std::time::Duration;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{error, info, warn};
@@ -143,6 +143,8 @@ pub(crate) struct Reloader {
     load: Arc<LoadSettings>,
     turn: Mutex<ReloadTurn>,
     waiting: Semaphore,
+    /// Notified when a configuration was applied.
+    applied: Notify,
 }
 
 /// The state between two reloads.
@@ -179,7 +181,7 @@ impl Reloader {
     pub(crate) fn new(gateway: Gateway, configured: Settings, load: Arc<LoadSettings>) -> Arc<Self> {
         let turn = ReloadTurn { configured, found: BTreeMap::new(), not_before: Instant::now() };
         let waiting = Semaphore::new(MAX_WAITING_RELOADS);
-        Arc::new(Self { gateway, load, turn: Mutex::new(turn), waiting })
+        Arc::new(Self { gateway, load, turn: Mutex::new(turn), waiting, applied: Notify::new() })
     }
 
     /// Returns the configuration as it was loaded last.
@@ -197,6 +199,11 @@ impl Reloader {
     /// Returns the sources of agents of the configuration as it was loaded last.
     pub(super) async fn sources(&self) -> Vec<config::Source> {
         self.turn.lock().await.configured.sources.clone()
+    }
+
+    /// Waits until a configuration is applied, or returns at once if one was since the last call. For one caller.
+    pub(super) async fn changed(&self) {
+        self.applied.notified().await;
     }
 
     /// Returns the parts of the gateway that outlive a configuration.
@@ -241,8 +248,9 @@ impl Reloader {
     async fn apply(&self, turn: &mut ReloadTurn, settings: Settings) -> Result<ReloadReport, ReloadError> {
         let before = std::mem::replace(&mut turn.configured, settings);
         let applied = self.gateway.reload(turn.settings()).await;
-        if applied.is_err() {
-            turn.configured = before;
+        match applied {
+            Ok(_) => self.applied.notify_one(),
+            Err(_) => turn.configured = before,
         }
         let ReloadTurn { configured, found, .. } = turn;
         found.retain(|name, _| configured.sources.iter().any(|source| source.name == *name));

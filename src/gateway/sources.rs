@@ -16,7 +16,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use serde::Deserialize;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::reload::{ReloadError, ReloadReport, Reloader};
@@ -33,8 +33,8 @@ use crate::transport::{
 
 /// Reason for which a source was not read within its timeout.
 const TOO_SLOW: &str = "did not respond in time";
-/// Interval at which the poller looks for sources that are due.
-const TICK: Duration = Duration::from_millis(200);
+/// Shortest pause between two readings of sources.
+const MIN_PAUSE: Duration = Duration::from_millis(200);
 /// First pause after a failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after failures, in intervals of the source.
@@ -165,7 +165,17 @@ impl SourcePoller {
                     self.conclude(known, content).await;
                 }
             }
-            sleep(TICK).await;
+            let next = polled.values().map(|known| known.due).min();
+            let is_due = async {
+                match next {
+                    Some(due) => sleep_until(due.max(now + MIN_PAUSE)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.reloader.changed() => {}
+                () = is_due => {}
+            }
         }
     }
 
