@@ -84,6 +84,9 @@ async fn is_http2(socket: &TcpStream) -> bool {
     socket.peek(&mut first).await.is_ok() && first == *b"PRI"
 }
 
+/// The method of A2A 1.0 that asks for the state of a task.
+const GET_TASK: &[u8] = b"\"GetTask\"";
+
 struct Script {
     card: Bytes,
     many_card: Bytes,
@@ -126,7 +129,8 @@ impl Script {
         let many = request.uri().path().starts_with("/many");
         let waiting = request.uri().path().starts_with("/waiting");
         let wants_card = request.method() == http::Method::GET;
-        request.into_body().collect().await?;
+        let asked = request.into_body().collect().await?.to_bytes();
+        let is_look = asked.windows(GET_TASK.len()).any(|some| some == GET_TASK);
         let whole = |text: &Bytes| Either::Left(Full::new(text.clone()));
         let (kind, body) = match (wants_card, flowing) {
             (true, _) if remote => ("application/json", whole(&self.remote_card)),
@@ -135,6 +139,7 @@ impl Script {
                 Either::Right(Either::Right(Unary { message: Some(self.message.clone()) })),
             ),
             (true, _) if waiting => ("application/json", whole(&self.waiting_card)),
+            (false, _) if waiting && is_look => ("application/json", whole(&begun_task_of(&asked))),
             (false, _) if waiting => ("text/event-stream", Either::Right(Either::Left(self.begun_task()))),
             (true, _) if many => ("application/json", whole(&self.many_card)),
             (false, _) if many => ("application/json", whole(&self.another_task())),
@@ -156,9 +161,7 @@ impl Script {
 
     /// Begins a task of its own, and nothing more happens.
     fn begun_task(&self) -> Events {
-        let task =
-            json!({"id": self.next_id(), "contextId": CONTEXT, "status": {"state": "TASK_STATE_WORKING"}});
-        let event = format!("data: {}\r\n\r\n", answer(&json!({ "task": task })));
+        let event = format!("data: {}\r\n\r\n", answer(&json!({ "task": begun(&self.next_id()) })));
         Events { is_endless: true, ..Events::new(&[event.into()]) }
     }
 
@@ -166,6 +169,16 @@ impl Script {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         json!(format!("0195f2a4-7c11-7f3e-9d55-{number:012x}"))
     }
+}
+
+/// Answers the request for the state of such a task, which a gateway sends when its stream is silent.
+fn begun_task_of(asked: &[u8]) -> Bytes {
+    let asked: Value = serde_json::from_slice(asked).expect("JSON");
+    answer(&begun(&asked["params"]["id"])).into()
+}
+
+fn begun(id: &Value) -> Value {
+    json!({"id": id, "contextId": CONTEXT, "status": {"state": "TASK_STATE_WORKING"}})
 }
 
 /// Events that are written one by one: the connection flushes whenever it has to wait.

@@ -1,9 +1,11 @@
 //! The cost of a call where there is more of something: agents, rules, open streams, workers.
 //!
 //! Gateways that differ in one number take turns in every round, and each ratio to the smallest of them is made within a
-//! round.
+//! round. The CPU that a gateway uses without calls, measured right before, is no part of a call and has a column of its own:
+//! open streams have comments that keep them alive, and the agent is asked for the state of a silent task.
 
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use nix::sys::resource::{Resource, getrlimit};
 use tempfile::NamedTempFile;
@@ -69,8 +71,8 @@ struct Side {
 pub(crate) async fn run(options: &Options) {
     let agent = Process::agent(options);
     println!(
-        "{:<8} {:>6} {:>12} {:>36} {:>24}",
-        "", "number", "CPU µs/call", "over the smallest", "calls/s per worker"
+        "{:<8} {:>6} {:>12} {:>36} {:>24} {:>24}",
+        "", "number", "CPU µs/call", "over the smallest", "calls/s per worker", "% of a CPU without calls"
     );
     let mut plotted = Vec::new();
     for growth in Growth::ALL.into_iter().filter(|growth| options.wants(growth.name())) {
@@ -78,13 +80,14 @@ pub(crate) async fn run(options: &Options) {
         for size in growth.sizes() {
             sides.push(Side::set_up(growth, size, &agent, options).await);
         }
-        let (mut cpu, mut rate) = (vec![Vec::new(); sides.len()], vec![Vec::new(); sides.len()]);
+        let [mut cpu, mut rate, mut quiet] = [(); 3].map(|()| vec![Vec::new(); sides.len()]);
         for round in 0..options.rounds {
             for place in 0..sides.len() {
                 let place = if round.is_multiple_of(2) { place } else { sides.len() - 1 - place };
-                let [cost, per_second] = sides[place].sample(round, options).await;
+                let [cost, per_second, without_calls] = sides[place].sample(round, options).await;
                 cpu[place].push(cost);
                 rate[place].push(per_second);
+                quiet[place].push(without_calls * 100.0);
             }
         }
         let mut points = Vec::new();
@@ -96,9 +99,9 @@ pub(crate) async fn run(options: &Options) {
             };
             let [least, median, most] = over(&cpu);
             let [_, calls_per_second, _] = over(&rate);
-            let cost = spread(&mut cpu[place].clone())[1];
+            let [cost, quiet] = [&cpu, &quiet].map(|figures| spread(&mut figures[place].clone())[1]);
             println!(
-                "{:<8} {:>6} {cost:>12.1} {:>36} {:>24}",
+                "{:<8} {:>6} {cost:>12.1} {:>36} {:>24} {quiet:>24.2}",
                 growth.name(),
                 side.size,
                 format!("{median:.3}× ({least:.3}–{most:.3})"),
@@ -160,15 +163,17 @@ impl Side {
         Self { size, threads: options.threads, gateway, _streams: streams, _config: config }
     }
 
-    /// Returns the CPU of a call in microseconds, and the calls per second of each worker.
-    async fn sample(&self, round: usize, options: &Options) -> [f64; 2] {
+    /// Returns the CPU of a call in microseconds, the calls per second of each worker, and the part of a CPU that is used
+    /// without calls.
+    async fn sample(&self, round: usize, options: &Options) -> [f64; 3] {
         let asked = question(Way::Gateway, self.gateway.port, options).await;
         let mut load = Load::open(&asked, options.connections_of(round)).await;
-        let before = self.gateway.cpu();
-        let begun = std::time::Instant::now();
+        let (before, begun) = (self.gateway.cpu(), Instant::now());
+        tokio::time::sleep(options.period).await;
+        let without_calls = (self.gateway.cpu() - before) / begun.elapsed().as_secs_f64();
+        let (before, begun) = (self.gateway.cpu(), Instant::now());
         let count = calls(load.run(options.period).await.len());
-        let used = self.gateway.cpu() - before;
-        let per_worker = count / begun.elapsed().as_secs_f64() / self.threads as f64;
-        [used * 1e6 / count, per_worker]
+        let (used, took) = (self.gateway.cpu() - before, begun.elapsed().as_secs_f64());
+        [(used - without_calls * took) * 1e6 / count, count / took / self.threads as f64, without_calls]
     }
 }
