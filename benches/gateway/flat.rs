@@ -1,11 +1,12 @@
 //! The cost of a call where there is more of something: agents, rules, open streams, workers.
 //!
 //! Gateways that differ in one number take turns in every round, and each ratio to the smallest of them is made within a
-//! round. The CPU that a gateway uses without calls, measured right before, is no part of a call and has a column of its own:
-//! open streams have comments that keep them alive, and the agent is asked for the state of a silent task.
+//! round. The CPU that open streams use without calls is no part of a call and has a column of its own: it is measured before, for
+//! as long as each of them takes to send comments that keep it alive and to ask the agent for the state of its silent task.
+//! The calls per second are those beside this work.
 
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
 use tempfile::NamedTempFile;
@@ -58,10 +59,15 @@ fn most_streams() -> usize {
     usize::try_from((open_files / 4 * 3).saturating_sub(OTHER_FILES) / 2).unwrap_or(usize::MAX)
 }
 
+/// The time in which a stream does its own work once: two comments and a look at its task, by the defaults.
+const STREAM_CYCLE: Duration = Duration::from_secs(30);
+
 /// A gateway of one size.
 struct Side {
     size: usize,
     threads: usize,
+    /// The part of a CPU that its streams use.
+    own_work: f64,
     gateway: Process,
     _streams: Vec<Connection>,
     _config: NamedTempFile,
@@ -80,14 +86,20 @@ pub(crate) async fn run(options: &Options) {
         for size in growth.sizes() {
             sides.push(Side::set_up(growth, size, &agent, options).await);
         }
-        let [mut cpu, mut rate, mut quiet] = [(); 3].map(|()| vec![Vec::new(); sides.len()]);
+        if matches!(growth, Growth::Streams) {
+            let before: Vec<f64> = sides.iter().map(|side| side.gateway.cpu()).collect();
+            tokio::time::sleep(STREAM_CYCLE).await;
+            for (side, before) in sides.iter_mut().zip(before) {
+                side.own_work = (side.gateway.cpu() - before) / STREAM_CYCLE.as_secs_f64();
+            }
+        }
+        let (mut cpu, mut rate) = (vec![Vec::new(); sides.len()], vec![Vec::new(); sides.len()]);
         for round in 0..options.rounds {
             for place in 0..sides.len() {
                 let place = if round.is_multiple_of(2) { place } else { sides.len() - 1 - place };
-                let [cost, per_second, without_calls] = sides[place].sample(round, options).await;
+                let [cost, per_second] = sides[place].sample(round, options).await;
                 cpu[place].push(cost);
                 rate[place].push(per_second);
-                quiet[place].push(without_calls * 100.0);
             }
         }
         let mut points = Vec::new();
@@ -99,9 +111,9 @@ pub(crate) async fn run(options: &Options) {
             };
             let [least, median, most] = over(&cpu);
             let [_, calls_per_second, _] = over(&rate);
-            let [cost, quiet] = [&cpu, &quiet].map(|figures| spread(&mut figures[place].clone())[1]);
+            let (cost, own_work) = (spread(&mut cpu[place].clone())[1], side.own_work * 100.0);
             println!(
-                "{:<8} {:>6} {cost:>12.1} {:>36} {:>24} {quiet:>24.2}",
+                "{:<8} {:>6} {cost:>12.1} {:>36} {:>24} {own_work:>24.2}",
                 growth.name(),
                 side.size,
                 format!("{median:.3}× ({least:.3}–{most:.3})"),
@@ -160,20 +172,16 @@ impl Side {
                 streams.push(connection);
             }
         }
-        Self { size, threads: options.threads, gateway, _streams: streams, _config: config }
+        Self { size, threads: options.threads, own_work: 0.0, gateway, _streams: streams, _config: config }
     }
 
-    /// Returns the CPU of a call in microseconds, the calls per second of each worker, and the part of a CPU that is used
-    /// without calls.
-    async fn sample(&self, round: usize, options: &Options) -> [f64; 3] {
+    /// Returns the CPU of a call in microseconds, and the calls per second of each worker.
+    async fn sample(&self, round: usize, options: &Options) -> [f64; 2] {
         let asked = question(Way::Gateway, self.gateway.port, options).await;
         let mut load = Load::open(&asked, options.connections_of(round)).await;
         let (before, begun) = (self.gateway.cpu(), Instant::now());
-        tokio::time::sleep(options.period).await;
-        let without_calls = (self.gateway.cpu() - before) / begun.elapsed().as_secs_f64();
-        let (before, begun) = (self.gateway.cpu(), Instant::now());
         let count = calls(load.run(options.period).await.len());
         let (used, took) = (self.gateway.cpu() - before, begun.elapsed().as_secs_f64());
-        [(used - without_calls * took) * 1e6 / count, count / took / self.threads as f64, without_calls]
+        [(used - self.own_work * took) * 1e6 / count, count / took / self.threads as f64]
     }
 }

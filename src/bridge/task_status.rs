@@ -133,7 +133,7 @@ impl ProgressNotifier {
     /// Adds the notifications for an update to `out`, each as an event of a stream.
     pub fn write_events(&mut self, note: &ProgressUpdate, out: &mut Vec<u8>) {
         let text = note.text.as_deref().map(capped);
-        // Most texts need no escapes, so that the events fit at once.
+        // Most clients get one event, and most texts need no escapes: then it fits at once.
         out.reserve(EVENT_BYTES + text.map_or(0, str::len));
         if self.token.is_some() {
             self.next_progress(note);

@@ -33,7 +33,7 @@ use crate::transport::{
 
 /// Reason for which a source was not read within its timeout.
 const TOO_SLOW: &str = "did not respond in time";
-/// Shortest pause between two readings of sources.
+/// Shortest time between the starts of two rounds of readings, unless a configuration is applied.
 const MIN_PAUSE: Duration = Duration::from_millis(200);
 /// First pause after a failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

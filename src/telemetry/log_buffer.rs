@@ -21,8 +21,8 @@ use crate::sync::{lock, recover};
 /// The maximum size of the formatted lines that wait, in bytes.
 const MAX_WAITING_BYTES: usize = 1024 * 1024;
 
-/// The shortest time between two writes: waking the thread costs more than some ten lines, and each 10 ms it took 0.5 % of the
-/// CPU of a busy gateway. A line after a pause is written at once.
+/// The shortest time between two writes. Waking the thread costs more than ten lines: each 10 ms it took 0.5 % of the CPU of a
+/// busy gateway. A line after a pause is written at once.
 const WRITE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The size of the waiting lines at which they are written before the interval is over.
@@ -31,6 +31,9 @@ const EARLY_WRITE_BYTES: usize = MAX_WAITING_BYTES / 4;
 /// The number of lines of the access log that a thread formats at once. Fewer are formatted before another line of the
 /// thread, and when the lines are written.
 const BATCH_LINES: usize = 16;
+
+/// The maximum number of lines of several threads that are put in order in one interval: those that people may read.
+const MAX_ORDERED_LINES: usize = 5 * BATCH_LINES;
 
 /// The size of their texts, in bytes, at which fewer are formatted too: twice that of most.
 const BATCH_TEXT_BYTES: usize = 4096;
@@ -292,7 +295,7 @@ impl LogBufferShared {
     fn collect(&self) {
         let mut batches = lock(&self.batches);
         let count: usize = batches.iter().map(|batch| lock(&batch.lines).access.len()).sum();
-        if count <= BATCH_LINES {
+        if count <= MAX_ORDERED_LINES {
             self.add_joined(&batches);
         }
         // Each on its own, so that no thread waits for the lines of others.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::payload::v1;
-use crate::support::{Card, Reply, Request, ScriptedAgent, Signal, TestGateway, in_time};
+use crate::support::{Card, Ports, Reply, Request, ScriptedAgent, Signal, TestGateway, in_time};
 
 const QUIET: &str = "mcp: { subagent_tools: false, find_agent: false }\n";
 
@@ -89,6 +89,43 @@ async fn folder_of_cards_is_watched() {
     sees(&gateway, &["bard_sing", "weather_forecast"]).await;
     assert!(other.requests().is_empty(), "{:?}", other.requests());
     shows(&gateway, "mcp_a2a_gateway_source_agents{source=\"desk\"} 3").await;
+}
+
+/// A source that a reload adds is read at once, without sources and beside one that is not due for long; and its agents go with it.
+#[tokio::test]
+async fn reload_adds_and_removes_source() {
+    let (bard, news) = (agent("sing").await, agent("read").await);
+    let (bard_url, news_place) = (bard.card_url(), news.address());
+    let config = |ports: &Ports, more: &str| {
+        let agents = format!("agents: {{ bard: {{ card: '{bard_url}' }} }}");
+        format!("{}  token: {TOKEN}\n{QUIET}{agents}\n{more}", ports.listeners())
+    };
+    let gateway = TestGateway::start(|ports| {
+        for name in ["news", "wire"] {
+            let folder = ports.directory.join(name);
+            std::fs::create_dir(&folder).unwrap();
+            write_card(&folder.join(format!("{name}.json")), &news, "read");
+        }
+        config(ports, "")
+    })
+    .await;
+    let reload = async |more: &str| {
+        let ports = gateway.ports();
+        std::fs::write(ports.directory.join("gateway.yaml"), config(ports, more)).unwrap();
+        let admin = gateway.admin().at("/reload").bearer(TOKEN);
+        let answer = admin.send("POST", &[], Vec::new()).await;
+        let status = answer.status;
+        assert_eq!(status, 200, "{}", answer.text().await);
+    };
+    sees(&gateway, &["bard_sing"]).await;
+    let source =
+        |folder: &str| format!("  {folder}: {{ folder: {folder}, interval: 1h, hosts: ['{news_place}'] }}\n");
+    reload(&format!("sources:\n{}", source("news"))).await;
+    sees(&gateway, &["bard_sing", "news_read"]).await;
+    reload(&format!("sources:\n{}{}", source("news"), source("wire"))).await;
+    sees(&gateway, &["bard_sing", "news_read", "wire_read"]).await;
+    reload("").await;
+    sees(&gateway, &["bard_sing"]).await;
 }
 
 /// Returns a catalog (RFC 9727) of the cards of agents.
