@@ -33,8 +33,7 @@ use crate::tasks::Timestamp;
 use crate::telemetry::label::ConfigReload;
 use crate::telemetry::log;
 
-/// Longest wait for the card of an agent after its location has changed: calls of it would fail
-/// meanwhile.
+/// Longest wait for the card of an agent after its location has changed: calls of it would fail meanwhile.
 const CARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Shortest time between two reloads.
@@ -129,22 +128,20 @@ impl From<GatewayError> for ReloadError {
     }
 }
 
-/// Reads the configuration of the process again, with everything that it names, and a change of the
-/// agents of the admin API.
+/// Reads the configuration of the process again, with everything that it names, and a change of the agents of the admin API.
 pub(crate) type LoadSettings =
     dyn Fn(Option<&AgentEdit>) -> Result<LoadedSettings, Vec<Problem>> + Send + Sync;
 
 /// Reloads the configuration of a process: one reload at a time, and at a bounded rate.
 ///
-/// The agents of the process are those of its configuration, and those of other sources (see
-/// [`Reloader::set_agents`]).
+/// The agents of the process are those of its configuration, and those of other sources (see [`Reloader::set_agents`]).
 pub(crate) struct Reloader {
     gateway: Gateway,
     load: Arc<LoadSettings>,
     turn: Mutex<ReloadTurn>,
     waiting: Semaphore,
-    /// Notified when a configuration was applied.
-    applied: Notify,
+    /// Notified when a configuration was applied; for one waiter.
+    pub(super) applied: Notify,
 }
 
 /// The state between two reloads.
@@ -176,8 +173,7 @@ impl ReloadTurn {
 }
 
 impl Reloader {
-    /// Creates the reloader of a gateway that was created with the settings `configured`. `load`
-    /// reads them again.
+    /// Creates the reloader of a gateway that was created with the settings `configured`. `load` reads them again.
     pub(crate) fn new(gateway: Gateway, configured: Settings, load: Arc<LoadSettings>) -> Arc<Self> {
         let turn = ReloadTurn { configured, found: BTreeMap::new(), not_before: Instant::now() };
         let waiting = Semaphore::new(MAX_WAITING_RELOADS);
@@ -199,11 +195,6 @@ impl Reloader {
     /// Returns the sources of agents of the configuration as it was loaded last.
     pub(super) async fn sources(&self) -> Vec<config::Source> {
         self.turn.lock().await.configured.sources.clone()
-    }
-
-    /// Waits until a configuration is applied, or returns at once if one was since the last call. For one caller.
-    pub(super) async fn changed(&self) {
-        self.applied.notified().await;
     }
 
     /// Returns the parts of the gateway that outlive a configuration.

@@ -173,7 +173,7 @@ impl SourcePoller {
                 }
             };
             tokio::select! {
-                () = self.reloader.changed() => {}
+                () = self.reloader.applied.notified() => {}
                 () = is_due => {}
             }
         }
