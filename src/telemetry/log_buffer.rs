@@ -32,11 +32,11 @@ const EARLY_WRITE_BYTES: usize = MAX_WAITING_BYTES / 4;
 /// thread, and when the lines are written.
 const BATCH_LINES: usize = 16;
 
-/// The maximum number of lines of several threads that are put in order in one interval: those that people may read.
-const MAX_ORDERED_LINES: usize = 5 * BATCH_LINES;
-
 /// The size of their texts, in bytes, at which fewer are formatted too: twice that of most.
 const BATCH_TEXT_BYTES: usize = 4096;
+
+/// The maximum number of lines of several threads that are put in order in one interval: those that people may read.
+const MAX_ORDERED_LINES: usize = 5 * BATCH_LINES;
 
 /// Lines that were dropped, by all buffers of the process.
 static DROPPED_LINES: LazyLock<Option<IntCounter>> = LazyLock::new(|| {
