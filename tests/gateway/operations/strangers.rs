@@ -1,6 +1,9 @@
 //! The log under clients that send anything: no line of level error or warn (see "The log" in
 //! `CONTRIBUTING.md`).
 
+use std::io::ErrorKind;
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -8,6 +11,16 @@ use tokio::net::TcpStream;
 use crate::support::certs::Authority;
 use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, TestGateway, in_time};
+
+/// The most connections that one address may have here.
+const ADDRESS_CONNECTIONS: usize = 24;
+
+/// The interval at which connections are looked at.
+const POLL: Duration = Duration::from_millis(5);
+
+fn is_open(stream: &TcpStream) -> bool {
+    stream.try_read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
 
 /// Sends bytes to a port, reads the answer to its end, and leaves.
 async fn throw(port: u16, bytes: &[u8]) {
@@ -30,7 +43,7 @@ async fn strangers_cause_no_warning() {
         let ca = ports.directory.join("ca.pem");
         std::fs::write(&ca, authority.pem()).unwrap();
         format!(
-            "{}  # second\nlimits: {{ header_read: 1s, body_read: 1s, address_connections: 24 }}\nseal_key: {}\nagents: {{ bard: {{ card: \"{card}\" }} }}\n",
+            "{}  # second\nlimits: {{ header_read: 1s, body_read: 1s, address_connections: {ADDRESS_CONNECTIONS} }}\nseal_key: {}\nagents: {{ bard: {{ card: \"{card}\" }} }}\n",
             ports.listeners().replacen(
                 "admin:",
                 &format!(
@@ -54,13 +67,23 @@ async fn strangers_cause_no_warning() {
     }
     // More connections than one address may have, and connections that vanish in the middle of a call.
     let many: Vec<TcpStream> = futures_of((0..40).map(|_| TcpStream::connect(gateway.address()))).await;
+    // All are accepted or closed before they vanish, and the calls after them find room.
+    let accepted = async {
+        while many.iter().filter(|stream| is_open(stream)).count() > ADDRESS_CONNECTIONS {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    in_time("those beyond to be closed", accepted).await;
     drop(many);
+    let none_open = format!("connections{{listener=\"{}\"}} 0", gateway.address());
+    let noticed = async { while !gateway.metrics().await.contains(&none_open) {} };
+    in_time("the gateway to notice that all are closed", noticed).await;
     agent.on_send(|_| Reply::stream().stall());
     let client = gateway.client();
     for name in ["bard_sing", "no_such_tool"] {
         let params = json!({ "name": name, "arguments": { "text": "x" }, "_meta": { "progressToken": 1 } });
         let call = client.modern("tools/call", params);
-        drop(tokio::time::timeout(std::time::Duration::from_millis(300), call).await);
+        drop(tokio::time::timeout(Duration::from_millis(300), call).await);
     }
     let state = json!({ "name": "bard_sing", "arguments": { "text": "x" }, "requestState": "junk", "inputResponses": {} });
     drop(client.modern("tools/call", state).await.finish().await);
