@@ -79,6 +79,7 @@
 pub mod a2a;
 pub mod bridge;
 pub mod fault;
+mod hex;
 pub mod jsonrpc;
 pub mod mcp;
 pub mod seal;

@@ -15,6 +15,7 @@ use crate::agents::{Agent, ForwardedContext};
 use crate::auth::Caller;
 use crate::config::TrustedProxies;
 use crate::fault::{AgentFailure, Blame, Fault};
+use crate::hex::HexText;
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
@@ -23,9 +24,7 @@ use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::log;
 use crate::telemetry::log_line::Sanitized;
 use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
-use crate::telemetry::trace::{
-    HexText, RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id,
-};
+use crate::telemetry::trace::{RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
 
 /// Returns which party an agent failure is attributed to.
 pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {

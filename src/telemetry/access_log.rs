@@ -14,7 +14,8 @@ use super::log;
 use super::log::FormattedLines;
 use super::log_line::log_line;
 use super::recent::{AuditFields, record_audit};
-use super::trace::{HexText, RequestScope};
+use super::trace::RequestScope;
+use crate::hex::HexText;
 
 /// The line of a completed request.
 #[derive(Clone, Copy, Default)]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
 
 use super::log::{LogFormat, is_hidden};
-use super::trace::HexText;
+use crate::hex::HexText;
 
 /// Writes a line of level `info`: `log_line!("target", KIND NAME = VALUE, …)`. The kinds are the
 /// methods of [`LogLine`]. With `to OUTPUT, at TIME;` before, the line has this time and goes to an optional
