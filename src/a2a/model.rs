@@ -8,6 +8,7 @@
 use serde_json::value::RawValue;
 
 use super::error::AgentError;
+use crate::hex::HexText;
 use crate::jsonrpc::JsonText;
 
 /// The author of a message (A2A 1.0 `Role`).
@@ -366,26 +367,14 @@ pub fn uuid(random: [u8; 16]) -> String {
     let bits = (u128::from_be_bytes(random) & !(0xF000_u128 << 64) & !(0xC000_u128 << 48))
         | (0x4000_u128 << 64)
         | (0x8000_u128 << 48);
-    let mut digits = [0; 32];
-    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bits.to_be_bytes()) {
-        *pair = [digit(byte >> 4), digit(byte & 0xF)];
+    let HexText(digits) = HexText::<32>::new(bits.to_be_bytes());
+    let mut text = [b'-'; 36];
+    for (four, place) in digits.as_chunks::<4>().0.iter().zip([0, 4, 9, 14, 19, 24, 28, 32]) {
+        if let Some(room) = text.get_mut(place..).and_then(<[u8]>::first_chunk_mut) {
+            *room = *four;
+        }
     }
-    let mut rest = str::from_utf8(&digits).unwrap_or_default();
-    let mut out = String::with_capacity(36);
-    for length in [8, 4, 4, 4] {
-        let (piece, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        out.push_str(piece);
-        out.push('-');
-        rest = after;
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Returns the hexadecimal digit of a number below 16.
-fn digit(number: u8) -> u8 {
-    // Without a branch, so that all digits are made at once.
-    b'0' + number + u8::from(number > 9) * (b'a' - b'0' - 10)
+    str::from_utf8(&text).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -3,15 +3,12 @@
 //! Opens the handles that the model passed and makes the A2A message. A task that a call continues
 //! must be fetched first; the driver of the call does that.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::arguments::{FileArgument, ToolArguments};
 use super::extension::{ClientExtensions, MessageExtensions};
 use crate::a2a::{Message, Part, PartBody, Role, uuid};
-use crate::jsonrpc::write_raw_value;
+use crate::jsonrpc::ObjectText;
 use crate::seal::{ContextRef, Sealer, TaskKey};
 
 /// The action at the agent.
@@ -51,29 +48,6 @@ pub struct CallOrigin<'a> {
     pub message_id: [u8; 16],
     /// The client's data for A2A extensions.
     pub extensions: ClientExtensions<'a>,
-}
-
-/// The size of most metadata, in bytes.
-const METADATA_BYTES: usize = 128;
-
-/// The metadata of a message with data of A2A extensions.
-#[derive(Serialize)]
-struct ExtendedMetadata<'a> {
-    #[serde(flatten)]
-    own: MessageMetadata<'a>,
-    #[serde(flatten)]
-    extensions: &'a BTreeMap<String, &'a RawValue>,
-}
-
-/// The metadata of the gateway in a message.
-#[derive(Serialize)]
-struct MessageMetadata<'a> {
-    #[serde(rename = "skillId", skip_serializing_if = "Option::is_none")]
-    skill: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    traceparent: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tracestate: Option<&'a str>,
 }
 
 /// Builds the action.
@@ -137,18 +111,27 @@ fn message(
     })
 }
 
+/// Returns the metadata of a message: the members of the gateway, and the data of A2A extensions.
 fn metadata(sender: &CallOrigin<'_>, passing: &MessageExtensions<'_>) -> Option<Box<RawValue>> {
-    let own = MessageMetadata {
-        skill: sender.skill,
-        traceparent: sender.trace.parent.filter(|text| text.len() <= 256),
-        tracestate: sender.trace.state.filter(|text| text.len() <= 512),
-    };
-    if !passing.data.is_empty() {
-        let metadata = ExtendedMetadata { own, extensions: &passing.data };
-        return write_raw_value(&metadata, METADATA_BYTES).ok();
+    /// The size of the names and of the characters around values, in bytes.
+    const FRAME_BYTES: usize = 48;
+    let TraceContext { parent, state } = sender.trace;
+    let own = [
+        ("skillId", sender.skill),
+        ("traceparent", parent.filter(|text| text.len() <= 256)),
+        ("tracestate", state.filter(|text| text.len() <= 512)),
+    ];
+    let bytes: usize = own.iter().filter_map(|(_, text)| *text).map(str::len).sum();
+    let mut metadata = ObjectText::with_capacity(FRAME_BYTES + bytes);
+    for (name, text) in own {
+        if let Some(text) = text {
+            metadata.add_text(name, text);
+        }
     }
-    let is_empty = own.skill.is_none() && own.traceparent.is_none() && own.tracestate.is_none();
-    if is_empty { None } else { write_raw_value(&own, METADATA_BYTES).ok() }
+    for (uri, data) in &passing.data {
+        metadata.add_raw(uri, data);
+    }
+    metadata.finish().ok().flatten()
 }
 
 fn file(file: FileArgument) -> Part {

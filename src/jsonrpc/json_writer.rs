@@ -5,11 +5,9 @@
 //! source and must need no escapes, are not examined. Numbers, and strings with characters that have to be escaped, are written
 //! by serde_json.
 
-use serde::de::value::MapDeserializer;
+use serde::Serialize;
 use serde::ser::{self, Error as _, Serializer};
-use serde::{Deserialize, Serialize};
 use serde_json::Error;
-use serde_json::value::RawValue;
 
 /// The name with which a [`RawValue`] is serialized, and read. Its text is written as it is.
 pub(super) const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -22,23 +20,6 @@ pub(super) const RAW_VALUE: &str = "$serde_json::private::RawValue";
 /// boolean. Then `out` has a part of the JSON.
 pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Result<(), Error> {
     value.serialize(JsonSerializer { out, role: ValueRole::Value })
-}
-
-/// Returns a value as compact JSON, in a buffer of `capacity` bytes that grows. It is not parsed again, as that of
-/// [`RawValue::from_string`] is.
-///
-/// # Errors
-///
-/// As [`write_json`].
-pub(crate) fn write_raw_value<T: Serialize + ?Sized>(
-    value: &T,
-    capacity: usize,
-) -> Result<Box<RawValue>, Error> {
-    let mut json = Vec::with_capacity(capacity);
-    write_json(&mut json, value)?;
-    let json = String::from_utf8(json).map_err(Error::custom)?;
-    // The form in which the deserializer of serde_json hands the text of a raw value over.
-    Box::deserialize(MapDeserializer::new(std::iter::once((RAW_VALUE, json))))
 }
 
 /// The place of a value.
@@ -103,7 +84,7 @@ fn write_string(out: &mut Vec<u8>, text: &str) -> Result<(), Error> {
 }
 
 /// Returns true if a string has a character that has to be escaped in JSON (RFC 8259 §7).
-fn has_escapes(text: &[u8]) -> bool {
+pub(super) fn has_escapes(text: &[u8]) -> bool {
     let (chunks, rest) = text.as_chunks();
     // The last eight bytes overlap those before; a shorter text is filled up with zeros as text.
     let last = match text.last_chunk() {
@@ -366,6 +347,7 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
+    use serde_json::value::RawValue;
     use serde_json::{Map, Value, json};
 
     use super::*;
@@ -494,16 +476,6 @@ pub(super) mod tests {
         assert_same(&Tagged::Members { a: 1 });
         assert_same(&Shown);
         assert_same(b"bytes".as_slice());
-    }
-
-    #[test]
-    fn raw_value_is_that_of_serde_json() {
-        for text in ["", "a", "\"\n"] {
-            let raw = write_raw_value(&json!({ "text": text, "list": [1, null] }), 8).unwrap();
-            assert_eq!(raw.get(), format!(r#"{{"list":[1,null],"text":{}}}"#, json!(text)));
-            assert_same(&raw);
-        }
-        assert!(write_raw_value(&BTreeMap::from([((), 1)]), 0).is_err());
     }
 
     #[test]
