@@ -33,7 +33,6 @@ use crate::fault::{Abort, AgentFailure, Fault};
 use crate::http_edge::{AccessRecord, ClientConnection, ResponseSink};
 use crate::limits::{CallPermit, UsePermit};
 use crate::quota::AnswerRoom;
-use crate::seal::TokenPurpose;
 use crate::telemetry::label::Method as Label;
 
 /// Most extensions of a request that are read and forwarded to an agent.
@@ -307,11 +306,12 @@ impl A2aServer {
     /// counts.
     fn record_id(&self, record: &mut AccessRecord, scope: &AgentScope<'_>, kind: IdKind, id: Option<&str>) {
         let Some(id) = id.filter(|_| record.needs_digests()) else { return };
-        let (place, purpose) = match kind {
-            IdKind::Context => (&mut record.context, TokenPurpose::Context),
-            IdKind::Task | IdKind::Reference => (&mut record.task, TokenPurpose::Task),
+        let digests = scope.agent.id_digests(self.ids.sealer());
+        let (place, digest) = match kind {
+            IdKind::Context => (&mut record.context, digests.context),
+            IdKind::Task | IdKind::Reference => (&mut record.task, digests.task),
         };
-        place.get_or_insert_with(|| self.ids.sealer().digest(purpose, scope.name(), id.as_bytes()));
+        place.get_or_insert_with(|| digest.of(id.as_bytes()));
     }
 
     /// Returns the sealed ids of the caller at the agent.

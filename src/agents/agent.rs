@@ -8,7 +8,7 @@
 //! `a2a::Dialect::headers` for the way an extension is named to an agent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::PathAndQuery;
@@ -25,6 +25,7 @@ use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent,
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect, InterfacePin};
 use crate::auth::{AgentTokens, Credentials};
 use crate::config::{self, AgentBinding, AllowList, CardSource, Protocol};
+use crate::seal::{IdDigest, Sealer, TokenPurpose};
 use crate::sync::lock;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
@@ -56,8 +57,18 @@ pub struct Agent {
     endpoints: Mutex<Vec<KnownEndpoints>>,
     /// Affinities and breakers of other replicas.
     sharing: SharedEndpoints,
+    id_digests: OnceLock<AgentIdDigests>,
     /// Its metrics.
     pub(crate) metrics: Arc<AgentMetrics>,
+}
+
+/// Digests of the ids that an agent gives, for logs and spans: a call has two.
+#[derive(Clone, Copy)]
+pub(crate) struct AgentIdDigests {
+    /// Of its tasks.
+    pub(crate) task: IdDigest,
+    /// Of its contexts.
+    pub(crate) context: IdDigest,
 }
 
 /// Endpoints that were made for a card, as long as a card uses them.
@@ -96,11 +107,20 @@ impl Agent {
             configured,
             endpoints: Mutex::default(),
             sharing,
+            id_digests: OnceLock::new(),
             metrics,
         };
         agent.reach_card()?;
         agent.warn_of_open_endpoints();
         Ok(agent)
+    }
+
+    /// Returns the digests of its ids, under the key of the process.
+    pub(crate) fn id_digests(&self, sealer: &Sealer) -> AgentIdDigests {
+        *self.id_digests.get_or_init(|| {
+            let digest = |purpose| sealer.id_digest(purpose, &self.settings.name);
+            AgentIdDigests { task: digest(TokenPurpose::Task), context: digest(TokenPurpose::Context) }
+        })
     }
 
     /// Warns of endpoints without TLS, as the operator may know better. A card may not lead from

@@ -29,7 +29,7 @@ use crate::mcp::Era;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus};
 use crate::mcp::tools::{CallToolResult, ContentBlock};
 use crate::quota::BytePermit;
-use crate::seal::TokenPurpose;
+use crate::seal::IdDigest;
 use crate::telemetry::label::Outcome;
 use crate::telemetry::trace::SpanEvent;
 
@@ -127,7 +127,7 @@ impl CallEngine {
                 record.fault = Some(trouble.label());
             }
             if record.needs_digests() {
-                self.record_ids(record, &source, &call.agent.settings.name);
+                self.record_ids(record, &source, &call.agent);
             }
             let entry = source.entry();
             let next = self.decide(&mut responder, source, ending, &mut call).await?;
@@ -152,15 +152,14 @@ impl CallEngine {
     }
 
     /// Records digests of the task and the conversation of a call, for the access log.
-    fn record_ids(&self, record: &mut AccessRecord, source: &EventSource, agent: &str) {
+    fn record_ids(&self, record: &mut AccessRecord, source: &EventSource, agent: &Agent) {
         if record.task.is_some() && record.context.is_some() {
             return;
         }
-        let digest =
-            |purpose, id: Option<&String>| id.map(|id| self.sealer.digest(purpose, agent, id.as_bytes()));
+        let digests = agent.id_digests(&self.sealer);
         (record.task, record.context) = source.with_work(|work, _| {
-            let task = digest(TokenPurpose::Task, work.task_id.as_ref());
-            (task, digest(TokenPurpose::Context, work.context_id.as_ref()))
+            let digest = |digest: IdDigest, id: Option<&String>| id.map(|id| digest.of(id.as_bytes()));
+            (digest(digests.task, work.task_id.as_ref()), digest(digests.context, work.context_id.as_ref()))
         });
     }
 

@@ -116,8 +116,18 @@ struct SealKey {
     cipher: Arc<Mutex<Aes256Siv>>,
 }
 
-/// Maximum bytes that a digest hashes at once: those of nearly every id.
-const SHORT_DIGEST_BYTES: usize = 128;
+/// Digests of the ids of one purpose and one owner, for logs: equal on every replica, and of no use to a reader without
+/// the key. Ids of different purposes and owners have different digests.
+#[derive(Clone, Copy)]
+pub struct IdDigest(SipHasher13);
+
+impl IdDigest {
+    /// Returns the digest of an id.
+    pub fn of(&self, id: &[u8]) -> u64 {
+        let Self(started) = self;
+        started.hash(id)
+    }
+}
 
 /// Returns the pieces one after the other; `None` if they do not fit.
 fn join<'a>(buffer: &'a mut [u8], pieces: &[&[u8]]) -> Option<&'a [u8]> {
@@ -179,18 +189,17 @@ impl Sealer {
             .find_map(|known| known.with_cipher(|cipher| cipher.decrypt(headers, sealed)).ok())
     }
 
-    /// Returns a short digest of an id for logs: equal on every replica, and of no use to a reader
-    /// without the key. Ids of different purposes and owners have different digests.
-    pub fn digest(&self, purpose: TokenPurpose, owner: &str, id: &[u8]) -> u64 {
-        let pieces = [&[purpose.byte()], owner.as_bytes(), &[0], id];
-        let mut short = [0; SHORT_DIGEST_BYTES];
-        // One hash of the whole takes a third of the time of a hash piece by piece; the result is the same.
-        if let Some(joined) = join(&mut short, &pieces) {
-            return self.digest.hash(joined);
-        }
+    /// Returns the digest of ids of a purpose and an owner.
+    pub fn id_digest(&self, purpose: TokenPurpose, owner: &str) -> IdDigest {
+        /// SipHash takes so many bytes at once.
+        const WORD: usize = 8;
+        let mut started = vec![purpose.byte()];
+        started.extend_from_slice(owner.as_bytes());
+        // At least one zero ends the owner. Whole words, because a hash that goes on within one takes twice as long.
+        started.resize((started.len() / WORD + 1) * WORD, 0);
         let mut digest = self.digest;
-        pieces.into_iter().for_each(|piece| digest.write(piece));
-        digest.finish()
+        digest.write(&started);
+        IdDigest(digest)
     }
 
     /// Returns the payload of a token that was sealed in either form for this purpose and caller.
@@ -410,25 +419,34 @@ mod tests {
     #[test]
     fn digests_depend_on_key_purpose_owner_and_id() {
         let one = sealer(&["secret"]);
-        let digest = one.digest(TokenPurpose::Task, "agent", b"id");
-        assert_eq!(digest, sealer(&["secret", "older"]).digest(TokenPurpose::Task, "agent", b"id"));
+        let digest =
+            |sealer: &Sealer, purpose, owner, id: &str| sealer.id_digest(purpose, owner).of(id.as_bytes());
+        let first = digest(&one, TokenPurpose::Task, "agent", "id");
+        assert_eq!(first, digest(&sealer(&["secret", "older"]), TokenPurpose::Task, "agent", "id"));
         for other in [
-            sealer(&["other"]).digest(TokenPurpose::Task, "agent", b"id"),
-            one.digest(TokenPurpose::Context, "agent", b"id"),
-            one.digest(TokenPurpose::Task, "agen", b"tid"),
-            one.digest(TokenPurpose::Task, "agent", b"id2"),
+            digest(&sealer(&["other"]), TokenPurpose::Task, "agent", "id"),
+            digest(&one, TokenPurpose::Context, "agent", "id"),
+            digest(&one, TokenPurpose::Task, "agen", "tid"),
+            digest(&one, TokenPurpose::Task, "agent", "id2"),
         ] {
-            assert_ne!(digest, other);
+            assert_ne!(first, other);
         }
     }
 
     #[test]
-    fn a_digest_does_not_depend_on_how_its_input_is_read() {
+    fn start_of_a_digest_has_whole_words_and_ends_the_owner() {
         let sealer = sealer(&["secret"]);
-        for length in [0, 1, 100, SHORT_DIGEST_BYTES - 3, SHORT_DIGEST_BYTES - 2, 1000] {
-            let id = vec![7; length];
-            let whole = [&[TokenPurpose::Task.byte()], b"a".as_slice(), &[0], &id].concat();
-            assert_eq!(sealer.digest(TokenPurpose::Task, "a", &id), sealer.digest.hash(&whole), "{length}");
+        for (owner, start) in [
+            ("", b"\x02\0\0\0\0\0\0\0".as_slice()),
+            ("agents", b"\x02agents\0"),
+            ("agents1", b"\x02agents1\0\0\0\0\0\0\0\0"),
+        ] {
+            let whole = [start, b"id"].concat();
+            assert_eq!(
+                sealer.id_digest(TokenPurpose::Task, owner).of(b"id"),
+                sealer.digest.hash(&whole),
+                "{owner}"
+            );
         }
     }
 

@@ -108,7 +108,7 @@ impl Session {
         let software = Some(ticket.software).filter(|name| !name.is_empty());
         Some(Self {
             key: ticket.nonce,
-            digest: sealer.digest(TokenPurpose::Session, "", &ticket.nonce),
+            digest: sealer.id_digest(TokenPurpose::Session, "").of(&ticket.nonce),
             version: Version::numbered(ticket.version)?,
             capabilities: ClientCapabilities::from_bits(ticket.capabilities),
             client: ClientMark::from_bytes(ticket.client),

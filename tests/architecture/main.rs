@@ -56,6 +56,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "fault",
             "file_watcher",
             "quota",
+            "seal",
             "transport",
             "sync",
             "telemetry",
