@@ -278,7 +278,6 @@ mod tests {
     use super::*;
     use crate::telemetry::log::tests::written;
     use crate::telemetry::log::{LogFormat, LogOutput};
-    use crate::telemetry::log_line::LineOutput;
 
     fn line() -> AccessLine<'static> {
         AccessLine {
@@ -348,12 +347,12 @@ mod tests {
             let mut expected = String::new();
             for (number, line) in lines.into_iter().enumerate() {
                 let before = format!("line {number}\n");
-                LineOutput::write(&mut &output, before.as_bytes(), false);
+                output.add_text(before.as_bytes());
                 output.add_access(Instant::now(), &line);
                 expected += &before;
                 expected += &written(form == LogFormat::Json, "info", || line.write(Instant::now()));
             }
-            LineOutput::write(&mut &output, b"end\n", false);
+            output.add_text(b"end\n");
             let (kept, expected) = (kept(), expected + "end\n");
             // They differ in their times.
             let without_times = |text: &str| -> Vec<String> {

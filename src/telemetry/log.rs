@@ -26,7 +26,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use super::access_log::AccessLine;
 use super::log_buffer::LogBuffer;
-use super::log_line::LineOutput;
+use super::log_line::{EMPTY_BLOCK, LineBlock, LineOutput, WrittenLine};
 use crate::sync::lock;
 
 /// The longest wait for the log's reader when the process ends.
@@ -326,7 +326,10 @@ impl LineOutput for &LogOutput {
         self.form
     }
 
-    fn write(&mut self, line: &[u8], may_hide: bool) {
+    fn write_line(&mut self, write: impl FnOnce(&mut LineBlock) -> WrittenLine) {
+        let mut block = EMPTY_BLOCK;
+        let written = write(&mut block);
+        let (line, may_hide) = written.read(&block);
         if !may_hide {
             return self.buffer.add(line);
         }
@@ -336,12 +339,34 @@ impl LineOutput for &LogOutput {
     }
 }
 
-/// Collects formatted lines.
+/// Collects formatted lines, which are written in their place.
 pub(super) struct FormattedLines<'b> {
-    /// The lines so far.
-    pub(super) lines: &'b mut Vec<u8>,
-    /// Their form.
-    pub(super) form: LogFormat,
+    /// The lines so far, and room for more.
+    room: &'b mut Vec<u8>,
+    /// The length of the lines so far, in bytes.
+    used: usize,
+    form: LogFormat,
+}
+
+impl<'b> FormattedLines<'b> {
+    /// Begins lines of a form in a buffer, which keeps its length from one use to the next: to fill it up takes time.
+    pub(super) fn new(room: &'b mut Vec<u8>, form: LogFormat) -> Self {
+        Self { room, used: 0, form }
+    }
+
+    /// Returns the lines.
+    pub(super) fn finish(self) -> &'b [u8] {
+        self.room.get(..self.used).unwrap_or_default()
+    }
+
+    /// Returns the room for one line.
+    fn block(&mut self) -> Option<&mut LineBlock> {
+        let end = self.used + size_of::<LineBlock>();
+        if self.room.len() < end {
+            self.room.resize(end, 0);
+        }
+        self.room.get_mut(self.used..)?.first_chunk_mut()
+    }
 }
 
 impl LineOutput for FormattedLines<'_> {
@@ -349,13 +374,21 @@ impl LineOutput for FormattedLines<'_> {
         self.form
     }
 
-    fn write(&mut self, line: &[u8], may_hide: bool) {
-        if !may_hide {
-            return self.lines.extend_from_slice(line);
+    fn write_line(&mut self, write: impl FnOnce(&mut LineBlock) -> WrittenLine) {
+        let escape = self.form.escape_style();
+        let Some(block) = self.block() else { return };
+        let written = write(block);
+        if let Some(length) = written.length_in_block() {
+            self.used += length;
+            return;
         }
-        let mut visible = VisibleLine { inner: &mut *self.lines, escape: self.form.escape_style() };
+        let (line, _) = written.read(block);
+        let mut visible = VisibleLine { inner: Vec::new(), escape };
         // A vector takes all.
         visible.write_all(line).unwrap_or_default();
+        self.room.truncate(self.used);
+        self.room.extend_from_slice(&visible.inner);
+        self.used = self.room.len();
     }
 }
 
@@ -499,6 +532,11 @@ pub(crate) mod tests {
                 read.flush(Duration::from_secs(10));
                 String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
             })
+        }
+
+        /// Adds text that is formatted already.
+        pub(crate) fn add_text(&self, text: &[u8]) {
+            self.buffer.add(text);
         }
     }
 

@@ -105,7 +105,7 @@ struct WaitingLines {
     access: Vec<WaitingAccess>,
     /// The texts of these, which follow each other.
     texts: String,
-    /// The room to format them.
+    /// The room to format them, which begins with the lines that were formatted last.
     formatted: Vec<u8>,
 }
 
@@ -161,8 +161,8 @@ impl WaitingLines {
 
     /// Removes all lines, and returns them formatted.
     fn format(&mut self, form: LogFormat) -> &[u8] {
-        let Self { access, texts, formatted: lines } = self;
-        lines.clear();
+        let Self { access, texts, formatted } = self;
+        let mut lines = FormattedLines::new(formatted, form);
         // Requests read one clock only.
         let (now, clock) = (Instant::now(), SystemTime::now());
         let mut rest = texts.as_str();
@@ -173,10 +173,10 @@ impl WaitingLines {
             }
             let line = AccessLine { texts: AccessTexts::of(of_line), facts };
             let at = clock.checked_sub(now.saturating_duration_since(ended)).unwrap_or(clock);
-            line.write_to(at, Some(&mut FormattedLines { lines, form }));
+            line.write_to(at, Some(&mut lines));
         }
         texts.clear();
-        lines
+        lines.finish()
     }
 }
 

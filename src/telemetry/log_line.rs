@@ -48,10 +48,11 @@ macro_rules! log_line {
         )
     };
     (@line $is_json:literal $target:literal, $at:expr, $output:expr, $($kind:ident $name:ident = $value:expr),* $(,)?) => {{
-        let mut block = $crate::telemetry::log_line::EMPTY_BLOCK;
-        let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, $at, &mut block);
-        $(line.$kind($crate::telemetry::log_line::log_line!(@name $name), $value);)*
-        line.write($target, $output);
+        $crate::telemetry::log_line::LineOutput::write_line($output, |block| {
+            let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, $at, block);
+            $(line.$kind($crate::telemetry::log_line::log_line!(@name $name), $value);)*
+            line.end($target)
+        });
     }};
     (@name $name:ident) => {
         const {
@@ -82,8 +83,31 @@ pub(super) trait LineOutput {
     /// Returns the form of the lines.
     fn form(&self) -> LogFormat;
 
-    /// Writes a line, and escapes hidden characters in it if it may have some.
-    fn write(&mut self, line: &[u8], may_hide: bool);
+    /// Has a line written into a block that the output provides, and takes it. Hidden characters in it are escaped.
+    fn write_line(&mut self, write: impl FnOnce(&mut LineBlock) -> WrittenLine);
+}
+
+/// A line that was written into a block.
+pub(super) struct WrittenLine {
+    /// The whole line, if it is longer than the block. Else the block has it.
+    full: Vec<u8>,
+    /// The bytes of the block that are used.
+    used: usize,
+    /// True if it has text that was not checked for hidden characters.
+    may_hide: bool,
+}
+
+impl WrittenLine {
+    /// Returns the length of the line in the block, in bytes; `None` if the line is longer, or may have hidden characters.
+    pub(super) fn length_in_block(&self) -> Option<usize> {
+        (self.full.is_empty() && !self.may_hide).then_some(self.used)
+    }
+
+    /// Returns the line, and true if it may have hidden characters.
+    pub(super) fn read<'l>(&'l self, block: &'l LineBlock) -> (&'l [u8], bool) {
+        let in_block = block.get(..self.used).unwrap_or_default();
+        (if self.full.is_empty() { in_block } else { &self.full }, self.may_hide)
+    }
 }
 
 /// The maximum number of characters of a peer's text that are logged.
@@ -116,8 +140,11 @@ impl Display for Sanitized<'_> {
 /// The bytes of a line that needs no vector. Most lines of the access log are shorter.
 const BLOCK_BYTES: usize = 768;
 
+/// The room for a line. Its bytes may be anything before.
+pub(super) type LineBlock = [u8; BLOCK_BYTES];
+
 /// A block without text.
-pub(super) const EMPTY_BLOCK: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+pub(super) const EMPTY_BLOCK: LineBlock = [0; BLOCK_BYTES];
 
 /// The name of a field with the characters around it, before a value as it is and before a quoted one, in
 /// each form: put together at compile time.
@@ -151,7 +178,7 @@ pub(super) struct LogLine<'b, const JSON: bool> {
     /// The start of a line that is longer than the block.
     full: Vec<u8>,
     /// The rest of the line. Borrowed, so that it is not moved.
-    block: &'b mut [u8; BLOCK_BYTES],
+    block: &'b mut LineBlock,
     /// The bytes of the block that are used.
     used: usize,
     /// True if it has text that was not checked for hidden characters.
@@ -160,7 +187,7 @@ pub(super) struct LogLine<'b, const JSON: bool> {
 
 impl<'b, const JSON: bool> LogLine<'b, JSON> {
     /// Begins a line of level `info` with this target and time.
-    pub(super) fn new(target: &str, at: SystemTime, block: &'b mut [u8; BLOCK_BYTES]) -> Self {
+    pub(super) fn new(target: &str, at: SystemTime, block: &'b mut LineBlock) -> Self {
         let mut line = Self::empty(block);
         if JSON {
             line.put(b"{\"timestamp\":\"", 14);
@@ -175,7 +202,7 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
         line
     }
 
-    fn empty(block: &'b mut [u8; BLOCK_BYTES]) -> Self {
+    fn empty(block: &'b mut LineBlock) -> Self {
         Self { full: Vec::new(), block, used: 0, may_hide: false }
     }
 
@@ -291,8 +318,8 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
         self.put(&[b'.', a, b, c], 4 - zeros as usize);
     }
 
-    /// Ends the line and writes it.
-    pub(super) fn write(mut self, target: &str, output: &mut impl LineOutput) {
+    /// Ends the line.
+    pub(super) fn end(mut self, target: &str) -> WrittenLine {
         if JSON {
             self.put(b",\"target\":\"", 11);
             self.push(target);
@@ -300,17 +327,15 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
         } else {
             self.put(b"\n", 1);
         }
-        let may_hide = self.may_hide;
-        self.with_bytes(|line| output.write(line, may_hide));
+        self.written()
     }
 
-    /// Calls `read` with the line so far.
-    fn with_bytes<T>(mut self, read: impl FnOnce(&[u8]) -> T) -> T {
+    /// Returns the line so far.
+    fn written(mut self) -> WrittenLine {
         if !self.full.is_empty() {
             self.flush_block();
-            return read(&self.full);
         }
-        read(self.block.get(..self.used).unwrap_or_default())
+        WrittenLine { full: self.full, used: self.used, may_hide: self.may_hide }
     }
 
     fn name(&mut self, name: &FieldName) {
@@ -647,7 +672,8 @@ mod tests {
                 let whole = format!(
                     "{start},\"tool\":\"{text}\",\"agent\":\"a\\\"b\",\"trace\":\"0af1\",\"ms\":1.25,\"client\":\"10.0.200.1\""
                 );
-                assert_eq!(line.with_bytes(<[u8]>::to_vec), whole.as_bytes());
+                let written = line.written();
+                assert_eq!(written.read(&block).0, whole.as_bytes());
             }
         }
     }
@@ -658,7 +684,8 @@ mod tests {
             let mut block = EMPTY_BLOCK;
             let mut line = LogLine::<false>::empty(&mut block);
             line.millis(log_line!(@name ms), Some(Duration::from_micros(micros)));
-            assert_eq!(line.with_bytes(<[u8]>::to_vec), format!(" ms={shown}").as_bytes());
+            let written = line.written();
+            assert_eq!(written.read(&block).0, format!(" ms={shown}").as_bytes());
         }
     }
 
