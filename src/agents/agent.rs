@@ -57,6 +57,7 @@ pub struct Agent {
     endpoints: Mutex<Vec<KnownEndpoints>>,
     /// Affinities and breakers of other replicas.
     sharing: SharedEndpoints,
+    /// The digests of its ids, once one was needed.
     id_digests: OnceLock<AgentIdDigests>,
     /// Its metrics.
     pub(crate) metrics: Arc<AgentMetrics>,
@@ -115,7 +116,8 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Returns the digests of its ids, under the key of the process.
+    /// Returns the digests of its ids. The sealer has to be the same at each call: its key does not change while the process
+    /// runs, as a new `seal_key` needs a restart.
     pub(crate) fn id_digests(&self, sealer: &Sealer) -> AgentIdDigests {
         *self.id_digests.get_or_init(|| {
             let digest = |purpose| sealer.id_digest(purpose, &self.settings.name);

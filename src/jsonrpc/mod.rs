@@ -14,7 +14,6 @@ mod json_text;
 mod json_writer;
 mod message;
 pub(crate) mod object;
-mod object_text;
 mod shared_body;
 
 use std::borrow::Cow;
@@ -30,7 +29,7 @@ use serde_json::value::RawValue;
 use json_reader::plain_bytes;
 pub(crate) use json_reader::{ReadError, read_json, read_json_seed};
 pub use json_text::JsonText;
-pub(crate) use json_writer::write_json;
+pub(crate) use json_writer::{ObjectText, write_json};
 pub use message::{
     Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, recover_id,
     write_error, write_result,
@@ -38,7 +37,6 @@ pub use message::{
 pub(crate) use message::{
     add_notification, parse_raw, recover_id_of_cut, write_long_result, write_notification, write_request,
 };
-pub(crate) use object_text::ObjectText;
 pub(crate) use shared_body::SharedBody;
 use shared_body::is_shared;
 

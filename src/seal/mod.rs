@@ -116,8 +116,8 @@ struct SealKey {
     cipher: Arc<Mutex<Aes256Siv>>,
 }
 
-/// Digests of the ids of one purpose and one owner, for logs: equal on every replica, and of no use to a reader without
-/// the key. Ids of different purposes and owners have different digests.
+/// Digests of the ids of one purpose and one owner, for logs: equal on every replica of the same release, and of no use to a
+/// reader without the key. Ids of different purposes and owners have different digests.
 #[derive(Clone, Copy)]
 pub struct IdDigest(SipHasher13);
 
@@ -189,7 +189,7 @@ impl Sealer {
             .find_map(|known| known.with_cipher(|cipher| cipher.decrypt(headers, sealed)).ok())
     }
 
-    /// Returns the digest of ids of a purpose and an owner.
+    /// Returns the digest of ids of a purpose and an owner. The name of the owner has no zero byte.
     pub fn id_digest(&self, purpose: TokenPurpose, owner: &str) -> IdDigest {
         /// SipHash takes so many bytes at once.
         const WORD: usize = 8;

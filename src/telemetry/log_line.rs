@@ -83,7 +83,7 @@ pub(super) trait LineOutput {
     /// Returns the form of the lines.
     fn form(&self) -> LogFormat;
 
-    /// Has a line written into a block that the output provides, and takes it. Hidden characters in it are escaped.
+    /// Has a line written into a block that the output provides, and takes it. Hidden characters in it are escaped, if it may have some.
     fn write_line(&mut self, write: impl FnOnce(&mut LineBlock) -> WrittenLine);
 }
 

@@ -22,6 +22,17 @@ fn is_open(stream: &TcpStream) -> bool {
     stream.try_read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
+/// Waits until the gateway has noticed the end of all connections to its first listener.
+async fn wait_until_none_is_open(gateway: &TestGateway) {
+    let none_open = format!("connections{{listener=\"{}\"}} 0", gateway.address());
+    let noticed = async {
+        while !gateway.metrics().await.contains(&none_open) {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    in_time("the gateway to notice that all are closed", noticed).await;
+}
+
 /// Sends bytes to a port, reads the answer to its end, and leaves.
 async fn throw(port: u16, bytes: &[u8]) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -66,6 +77,7 @@ async fn strangers_cause_no_warning() {
         }
     }
     // More connections than one address may have, and connections that vanish in the middle of a call.
+    wait_until_none_is_open(&gateway).await;
     let many: Vec<TcpStream> = futures_of((0..40).map(|_| TcpStream::connect(gateway.address()))).await;
     // All are accepted or closed before they vanish, and the calls after them find room.
     let accepted = async {
@@ -75,9 +87,7 @@ async fn strangers_cause_no_warning() {
     };
     in_time("those beyond to be closed", accepted).await;
     drop(many);
-    let none_open = format!("connections{{listener=\"{}\"}} 0", gateway.address());
-    let noticed = async { while !gateway.metrics().await.contains(&none_open) {} };
-    in_time("the gateway to notice that all are closed", noticed).await;
+    wait_until_none_is_open(&gateway).await;
     agent.on_send(|_| Reply::stream().stall());
     let client = gateway.client();
     for name in ["bard_sing", "no_such_tool"] {
