@@ -1,7 +1,7 @@
 //! Export of traces over OTLP: batches of spans as protobuf over HTTP, or by gRPC.
 //!
-//! The SDK of OpenTelemetry makes the spans (see `telemetry::trace`), its generated messages carry
-//! them. A collector that does not respond costs spans, which are counted, and never a request.
+//! The messages are those of OpenTelemetry's crate, made here of the spans that requests have ended (see
+//! `telemetry::span`). A collector that does not respond costs spans, which are counted, and never a request.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,15 +11,13 @@ use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use opentelemetry::KeyValue;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
-use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SpanData;
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
@@ -32,6 +30,7 @@ use crate::config::{OtlpProtocol, ReloadableSecret, Tracing};
 use crate::sync::lock;
 use crate::telemetry::log_line::Sanitized;
 use crate::telemetry::metrics::SpanMetrics;
+use crate::telemetry::span::text;
 use crate::telemetry::trace::{QueuedSpan, SpanReceiver, Tracer, TracerSettings};
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
@@ -56,7 +55,8 @@ pub(crate) struct SpanExporter {
     collector: Collector,
     headers: Vec<(HeaderName, ReloadableSecret)>,
     timeout: Duration,
-    resource: ResourceAttributesWithSchema,
+    /// The entity that the spans are of.
+    resource: Resource,
     metrics: SpanMetrics,
     /// The queue, until the export begins.
     spans: Mutex<Option<SpanReceiver>>,
@@ -88,20 +88,9 @@ impl SpanExporter {
         metrics: &SpanMetrics,
         client: &HttpClient,
     ) -> Result<(Self, std::sync::Arc<Tracer>), String> {
-        let attributes =
-            settings.resource.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
-        let resource = Resource::builder_empty()
-            .with_attributes([
-                KeyValue::new("service.name", settings.service_name.clone()),
-                KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-            ])
-            .with_attributes(attributes)
-            .build();
-        let attributes = ResourceAttributesWithSchema::from(&resource);
         let (tracer, spans) = Tracer::new(TracerSettings {
             ratio: settings.ratio,
             trusts_clients: settings.trust_client_sampling,
-            resource,
             queue: settings.queue,
             dropped: metrics.dropped(),
         });
@@ -109,7 +98,7 @@ impl SpanExporter {
             collector: collector(settings, client)?,
             headers: settings.headers.clone(),
             timeout: settings.timeout,
-            resource: attributes,
+            resource: resource(settings),
             metrics: metrics.clone(),
             spans: Mutex::new(Some(spans)),
         };
@@ -129,7 +118,7 @@ impl SpanExporter {
             let (mut batch, mut waiting) = (Vec::new(), Vec::new());
             for entry in entries {
                 match entry {
-                    QueuedSpan::Ended(span) => batch.push(*span),
+                    QueuedSpan::Ended(span) => batch.push(Span::from(&*span)),
                     QueuedSpan::Flush(done) => waiting.push(done),
                 }
             }
@@ -144,11 +133,21 @@ impl SpanExporter {
         }
     }
 
+    /// Returns the message of the spans of this process.
+    fn resource_spans(&self, spans: Vec<Span>) -> ResourceSpans {
+        let scope = InstrumentationScope {
+            name: "mcp-a2a-gateway".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..InstrumentationScope::default()
+        };
+        let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
+        ResourceSpans { resource: Some(self.resource.clone()), scope_spans, ..ResourceSpans::default() }
+    }
+
     /// Exports a batch. Returns true if the export fails at present.
-    async fn export(&self, connection: &Connection<'_>, batch: Vec<SpanData>, was_failing: bool) -> bool {
+    async fn export(&self, connection: &Connection<'_>, batch: Vec<Span>, was_failing: bool) -> bool {
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let resource_spans = group_spans_by_resource_and_scope(batch, &self.resource);
-        let request = ExportTraceServiceRequest { resource_spans };
+        let request = ExportTraceServiceRequest { resource_spans: vec![self.resource_spans(batch)] };
         let mut sent = connection.send(&request).await;
         // One failure may be the idle connection of a collector that was restarted.
         if !was_failing && matches!(&sent, Err(error) if error.may_pass) {
@@ -173,6 +172,16 @@ impl SpanExporter {
             }
         }
     }
+}
+
+/// Returns the entity that the spans are of. The configuration may name another service or version.
+fn resource(settings: &Tracing) -> Resource {
+    let defaults =
+        [("service.name", settings.service_name.as_str()), ("service.version", env!("CARGO_PKG_VERSION"))];
+    let defaults = defaults.into_iter().filter(|(name, _)| !settings.resource.contains_key(*name));
+    let configured = settings.resource.iter().map(|(name, value)| text(name, value.as_str()));
+    let attributes = defaults.map(|(name, value)| text(name, value)).chain(configured).collect();
+    Resource { attributes, ..Resource::default() }
 }
 
 fn collector(settings: &Tracing, client: &HttpClient) -> Result<Collector, String> {

@@ -305,7 +305,7 @@ impl A2aServer {
     /// Records a digest of the task or the context of a request, for the access log. The first one
     /// counts.
     fn record_id(&self, record: &mut AccessRecord, scope: &AgentScope<'_>, kind: IdKind, id: Option<&str>) {
-        let Some(id) = id.filter(|_| record.needs_digests()) else { return };
+        let Some(id) = id.filter(|_| record.needs_facts()) else { return };
         let digests = scope.agent.id_digests(self.ids.sealer());
         let (place, digest) = match kind {
             IdKind::Context => (&mut record.context, digests.context),

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, Weak};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, StatusCode, Uri};
-use opentelemetry::KeyValue;
 use serde::Deserialize;
 use tokio::sync::watch;
 
@@ -27,7 +26,8 @@ use crate::config::{AgentMethod, AgentSource, AllowList, Host, PerMethod, effect
 use crate::fault::AgentFailure;
 use crate::jsonrpc::Text;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::telemetry::trace::{ExchangeFacts, ExchangeTrace, RequestTrace, SpanEvent};
+use crate::telemetry::span::ExchangeFacts;
+use crate::telemetry::trace::{ExchangeTrace, RequestTrace, SpanEvent};
 use crate::transport::{
     AddressClass, AddressPolicy, ConnectFailure, DeliveryState, HttpClient, Response, TlsFailure,
     TransportError, Upstream,
@@ -381,28 +381,20 @@ impl ResolvedAgent {
         }
     }
 
-    /// Returns name and attributes of a span, by the semantic conventions of OpenTelemetry for HTTP.
-    /// Paths of agents may contain ids and keys, and are left out.
+    /// Returns the facts of the span of an exchange.
     fn exchange_facts(&self, ask: &AgentRequest, target: &Upstream) -> ExchangeFacts {
-        let (host, port) = target.server();
-        let agent = self.metrics.name();
+        let (authority, port) = target.server();
         ExchangeFacts {
-            name: format!("{} {agent}", ask.verb),
-            attributes: vec![
-                KeyValue::new("http.request.method", ask.verb.as_str().to_owned()),
-                KeyValue::new("server.address", host),
-                KeyValue::new("server.port", i64::from(port)),
-                KeyValue::new(
-                    "rpc.system.name",
-                    match self.interface.binding {
-                        Binding::JsonRpc => "jsonrpc",
-                        Binding::HttpJson => "http",
-                        Binding::Grpc => "grpc",
-                    },
-                ),
-                KeyValue::new("gen_ai.agent.name", agent.to_owned()),
-                KeyValue::new("a2a.protocol.version", self.interface.dialect.version()),
-            ],
+            verb: ask.verb.clone(),
+            authority: authority.clone(),
+            port,
+            agent: Arc::clone(&self.metrics),
+            system: match self.interface.binding {
+                Binding::JsonRpc => "jsonrpc",
+                Binding::HttpJson => "http",
+                Binding::Grpc => "grpc",
+            },
+            version: self.interface.dialect.version(),
         }
     }
 }

@@ -126,7 +126,7 @@ impl CallEngine {
             if let WaitOutcome::Failed(trouble) = &ending {
                 record.fault = Some(trouble.label());
             }
-            if record.needs_digests() {
+            if record.needs_facts() {
                 self.record_ids(record, &source, &call.agent);
             }
             let entry = source.entry();

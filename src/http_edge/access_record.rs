@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
-use opentelemetry::KeyValue;
 use pingora::protocols::http::ServerSession;
 
 use super::client_address::{client_address, given_request_id};
@@ -15,16 +14,14 @@ use crate::agents::{Agent, ForwardedContext};
 use crate::auth::Caller;
 use crate::config::TrustedProxies;
 use crate::fault::{AgentFailure, Blame, Fault};
-use crate::hex::HexText;
 use crate::limits::Limits;
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError, QuotaOwner};
-use crate::telemetry::access_log::{AccessFacts, AccessLine, AccessTexts};
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::log;
-use crate::telemetry::log_line::Sanitized;
 use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
-use crate::telemetry::trace::{RequestFacts, RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
+use crate::telemetry::request_facts::{CompletedRequest, RequestFacts, RequestTexts};
+use crate::telemetry::trace::{RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
 
 /// Returns which party an agent failure is attributed to.
 pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {
@@ -89,11 +86,6 @@ impl ListenerEdge {
         let id = id.and_then(|id| id.to_str().ok()).map_or_else(new_request_id, str::to_owned);
         RequestScope::new(Cow::Owned(id), client, TraceContext::of_headers(headers), tracer)
     }
-}
-
-/// Returns a keyed digest as logs and spans show it.
-fn shown(digest: u64) -> HexText<16> {
-    HexText::new(digest.to_be_bytes())
 }
 
 /// Facts of the transport about one request and its response.
@@ -212,8 +204,8 @@ impl AccessRecord {
         }
     }
 
-    /// Returns true if digests of ids are of use: the access log is on, or the request is recorded.
-    pub(crate) fn needs_digests(&self) -> bool {
+    /// Returns true if the facts of the request will be read: the access log is on, or its span is recorded.
+    pub(crate) fn needs_facts(&self) -> bool {
         log::shows_access() || self.scope.is_recorded()
     }
 
@@ -258,24 +250,25 @@ impl AccessRecord {
         });
     }
 
-    /// Counts and logs the request with this head, over any transport.
+    /// Counts and logs the request with this head, over any transport, and ends its span.
     pub(crate) fn finish_with<'a>(
         &self,
         head: &Parts,
         no_agent: &AgentMetrics,
-        exchange: impl Fn() -> ExchangeFacts<'a>,
+        exchange: impl FnOnce() -> ExchangeFacts<'a>,
     ) {
-        self.scope.end(|| self.span_facts(head, &exchange()));
         let ended = Instant::now();
         let took = ended.saturating_duration_since(self.begun);
         let metrics = self.agent.as_ref().map_or(no_agent, |agent| &agent.metrics);
         metrics.request(self.method, self.outcome);
         metrics.observe_latency(took, self.agent_took);
-        if !log::shows_access() {
+        // That of a request without a message, or with one that was refused, has not begun.
+        self.scope.begin_trace(None);
+        if !self.needs_facts() {
             return;
         }
         let ExchangeFacts { listener, status, bytes_in, bytes_out } = exchange();
-        let texts = AccessTexts {
+        let texts = RequestTexts {
             request: self.scope.id(),
             caller: self.caller.name(),
             listener: &listener,
@@ -284,11 +277,11 @@ impl AccessRecord {
             tool: self.tool.as_deref().unwrap_or_default(),
             agent: self.agent.as_ref().map_or("", |agent| agent.settings.name.as_str()),
         };
-        let facts = AccessFacts {
+        let facts = RequestFacts {
             trace: self.scope.trace_id(),
             client: self.scope.client(),
             status,
-            rpc: (self.method != Method::Other).then(|| self.method.label()),
+            rpc: Some(self.method).filter(|method| *method != Method::Other),
             era: self.era.map(Era::word),
             version: self.version,
             session: self.session,
@@ -298,55 +291,12 @@ impl AccessRecord {
             agent_took: self.agent_took,
             bytes_in,
             bytes_out,
-            outcome: self.outcome.label(),
+            is_anonymous: self.caller.is_anonymous(),
+            outcome: self.outcome,
             fault: self.fault,
         };
-        AccessLine { texts, facts }.write(ended);
-    }
-
-    /// Returns name and attributes of the span, by the semantic conventions of OpenTelemetry for
-    /// HTTP and MCP where they have one.
-    fn span_facts(&self, head: &Parts, facts: &ExchangeFacts<'_>) -> RequestFacts {
-        let path = Sanitized(loggable_path(head.uri.path())).to_string();
-        let verb = Sanitized(head.method.as_str()).to_string();
-        let mut attributes = vec![
-            KeyValue::new("http.request.method", verb.clone()),
-            KeyValue::new("url.path", path),
-            KeyValue::new("mcp_a2a_gateway.request.id", self.scope.id().to_owned()),
-            KeyValue::new("mcp_a2a_gateway.listener", facts.listener.to_string()),
-            KeyValue::new("mcp_a2a_gateway.outcome", self.outcome.label()),
-        ];
-        let mut add = |name: &'static str, value: Option<opentelemetry::Value>| {
-            attributes.extend(value.map(|value| KeyValue::new(name, value)));
-        };
-        add("http.response.status_code", (facts.status != 0).then(|| i64::from(facts.status).into()));
-        add("client.address", self.scope.client().map(|client| client.to_string().into()));
-        let caller = (!self.caller.is_anonymous()).then(|| self.caller.name().to_owned().into());
-        add("mcp_a2a_gateway.caller", caller);
-        let method = (self.method != Method::Other).then(|| self.method.label());
-        add(if self.era.is_some() { "mcp.method.name" } else { "rpc.method" }, method.map(Into::into));
-        let version_name = if self.era.is_some() { "mcp.protocol.version" } else { "a2a.protocol.version" };
-        add(version_name, self.version.map(Into::into));
-        add("gen_ai.tool.name", self.tool.clone().map(Into::into));
-        let agent = self.agent.as_ref().map(|agent| agent.settings.name.clone());
-        add("gen_ai.agent.name", agent.map(Into::into));
-        for (name, digest) in [
-            ("mcp_a2a_gateway.session.digest", self.session),
-            ("mcp_a2a_gateway.task.digest", self.task),
-            ("mcp_a2a_gateway.context.digest", self.context),
-        ] {
-            add(name, digest.map(|digest| shown(digest).as_str().to_owned().into()));
-        }
-        let name = match (method, &self.tool) {
-            (Some(method), Some(tool)) => format!("{method} {tool}"),
-            (Some(method), None) => method.to_owned(),
-            // A path is the choice of the client, and names of spans are few.
-            (None, _) => verb,
-        };
-        let is_error = match self.outcome {
-            Outcome::AgentFault | Outcome::GatewayFault => true,
-            _ => facts.status >= 500,
-        };
-        RequestFacts { name, attributes, error: is_error.then(|| self.fault.unwrap_or(self.outcome.label())) }
+        let request = CompletedRequest { texts, facts };
+        self.scope.end(&request);
+        request.log(ended);
     }
 }

@@ -7,100 +7,20 @@
 //! audit log as text, those of the access log as facts of which several are formatted at once. Elsewhere, as in a process
 //! that embeds the gateway, they are events of `tracing` with the same fields, and have the same form.
 
-use std::net::IpAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
+use super::label::Method;
 use super::log;
 use super::log::FormattedLines;
 use super::log_line::log_line;
 use super::recent::{AuditFields, record_audit};
+use super::request_facts::CompletedRequest;
 use super::trace::RequestScope;
 use crate::hex::HexText;
 
-/// The line of a completed request.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct AccessLine<'a> {
-    /// The texts that peers and the configuration chose.
-    pub(crate) texts: AccessTexts<'a>,
-    /// The facts of fixed size.
-    pub(crate) facts: AccessFacts,
-}
-
-/// The texts about a completed request. Empty for steps that were not reached.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct AccessTexts<'a> {
-    /// The id of the request.
-    pub(crate) request: &'a str,
-    /// The stable name of the caller.
-    pub(crate) caller: &'a str,
-    /// The listener that took the request.
-    pub(crate) listener: &'a str,
-    /// HTTP method.
-    pub(crate) method: &'a str,
-    /// Path without query: a query may carry secrets.
-    pub(crate) path: &'a str,
-    /// The tool that was called.
-    pub(crate) tool: &'a str,
-    /// The agent's configured name.
-    pub(crate) agent: &'a str,
-}
-
-/// The number of texts of a line.
-pub(super) const ACCESS_TEXTS: usize = 7;
-
-impl<'a> AccessTexts<'a> {
-    /// Returns all texts, in the order in which they wait.
-    pub(super) fn all(self) -> [&'a str; ACCESS_TEXTS] {
-        let Self { request, caller, listener, method, path, tool, agent } = self;
-        [request, caller, listener, method, path, tool, agent]
-    }
-
-    /// Returns the texts of [`Self::all`].
-    pub(super) fn of(all: [&'a str; ACCESS_TEXTS]) -> Self {
-        let [request, caller, listener, method, path, tool, agent] = all;
-        Self { request, caller, listener, method, path, tool, agent }
-    }
-}
-
-/// The facts of fixed size about a completed request: numbers, addresses and words of the gateway. `None` for steps that were
-/// not reached.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct AccessFacts {
-    /// The id of the trace that it belongs to.
-    pub(crate) trace: Option<HexText<32>>,
-    /// The address of the client.
-    pub(crate) client: Option<IpAddr>,
-    /// HTTP status; 0 if none was sent.
-    pub(crate) status: u16,
-    /// The MCP or A2A method within.
-    pub(crate) rpc: Option<&'static str>,
-    /// The era of MCP that the client speaks.
-    pub(crate) era: Option<&'static str>,
-    /// The version of MCP or A2A that the client speaks.
-    pub(crate) version: Option<&'static str>,
-    /// A keyed digest of the MCP session: its id is a secret.
-    pub(crate) session: Option<u64>,
-    /// A keyed digest of the task.
-    pub(crate) task: Option<u64>,
-    /// A keyed digest of the A2A context.
-    pub(crate) context: Option<u64>,
-    /// The time from the request's first byte to the response's last.
-    pub(crate) took: Duration,
-    /// The part of it spent waiting for the agent.
-    pub(crate) agent_took: Option<Duration>,
-    /// Bytes of the request's body.
-    pub(crate) bytes_in: u64,
-    /// Bytes of the response's body.
-    pub(crate) bytes_out: u64,
-    /// The outcome, as in the metrics.
-    pub(crate) outcome: &'static str,
-    /// The fault, by its public name.
-    pub(crate) fault: Option<&'static str>,
-}
-
-impl AccessLine<'_> {
-    /// Writes the line of a request that ended at this time.
-    pub(crate) fn write(&self, ended: Instant) {
+impl CompletedRequest<'_> {
+    /// Writes the line of a request that ended at this time, if the log shows it.
+    pub(crate) fn log(&self, ended: Instant) {
         match log::output() {
             Some(output) if output.shows("access") => output.add_access(ended, self),
             Some(_) => {}
@@ -122,7 +42,7 @@ impl AccessLine<'_> {
             plain method = Some(texts.method),
             plain path = Some(path_only(texts.path)),
             number status = u64::from(facts.status),
-            id rpc = facts.rpc,
+            id rpc = facts.rpc.map(Method::label),
             plain tool = reached(texts.tool),
             plain agent = reached(texts.agent),
             word era = facts.era,
@@ -134,7 +54,7 @@ impl AccessLine<'_> {
             millis agent_ms = facts.agent_took,
             number bytes_in = facts.bytes_in,
             number bytes_out = facts.bytes_out,
-            word outcome = Some(facts.outcome),
+            word outcome = Some(facts.outcome.label()),
             id fault = facts.fault,
         );
     }
@@ -275,13 +195,17 @@ pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
     use super::*;
     use crate::telemetry::log::tests::written;
     use crate::telemetry::log::{LogFormat, LogOutput};
+    use crate::telemetry::request_facts::{RequestFacts, RequestTexts};
 
-    fn line() -> AccessLine<'static> {
-        AccessLine {
-            texts: AccessTexts {
+    fn line() -> CompletedRequest<'static> {
+        CompletedRequest {
+            texts: RequestTexts {
                 request: "7f-1",
                 caller: "ann",
                 listener: "0.0.0.0:8080",
@@ -290,16 +214,15 @@ mod tests {
                 tool: "fore\ncast\u{202e}",
                 agent: "weather",
             },
-            facts: AccessFacts {
+            facts: RequestFacts {
                 status: 200,
-                rpc: Some("tools/call"),
+                rpc: Some(Method::ToolsCall),
                 era: Some("legacy"),
                 took: Duration::from_micros(1500),
                 agent_took: Some(Duration::from_millis(1)),
                 bytes_in: 10,
                 bytes_out: 20,
-                outcome: "ok",
-                ..AccessFacts::default()
+                ..RequestFacts::default()
             },
         }
     }
@@ -307,7 +230,7 @@ mod tests {
     #[test]
     fn a_line_has_its_fields_and_no_secret() {
         for json in [false, true] {
-            let text = written(json, "info", || line().write(Instant::now()));
+            let text = written(json, "info", || line().log(Instant::now()));
             assert_eq!(text.lines().count(), 1, "{text}");
             assert!(!text.contains("CANARY") && !text.contains('\u{202e}'), "{text}");
             assert!(!text.contains("fault"), "absent fields are left out: {text}");
@@ -327,10 +250,10 @@ mod tests {
     fn line_that_waited_is_that_of_an_event_and_in_its_place() {
         let lines = [
             line(),
-            AccessLine { texts: AccessTexts { tool: "", path: "", ..line().texts }, ..line() },
-            AccessLine { texts: AccessTexts { agent: "", ..line().texts }, ..line() },
-            AccessLine {
-                facts: AccessFacts {
+            CompletedRequest { texts: RequestTexts { tool: "", path: "", ..line().texts }, ..line() },
+            CompletedRequest { texts: RequestTexts { agent: "", ..line().texts }, ..line() },
+            CompletedRequest {
+                facts: RequestFacts {
                     trace: Some(HexText::new([0xab; 16])),
                     client: Some(IpAddr::from([192, 0, 2, 7])),
                     version: Some("2025-11-25"),
@@ -350,7 +273,7 @@ mod tests {
                 output.add_text(before.as_bytes());
                 output.add_access(Instant::now(), &line);
                 expected += &before;
-                expected += &written(form == LogFormat::Json, "info", || line.write(Instant::now()));
+                expected += &written(form == LogFormat::Json, "info", || line.log(Instant::now()));
             }
             output.add_text(b"end\n");
             let (kept, expected) = (kept(), expected + "end\n");
@@ -370,6 +293,6 @@ mod tests {
 
     #[test]
     fn the_access_log_can_be_switched_off() {
-        assert_eq!(written(false, "info,access=off", || line().write(Instant::now())), "");
+        assert_eq!(written(false, "info,access=off", || line().log(Instant::now())), "");
     }
 }

@@ -185,6 +185,13 @@ labels! {
     }
 }
 
+impl Default for Outcome {
+    /// The outcome of a request to which nothing else happens.
+    fn default() -> Self {
+        Self::Ok
+    }
+}
+
 labels! {
     /// The outcome of a token for an agent.
     Token {

@@ -24,9 +24,9 @@ use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-use super::access_log::AccessLine;
 use super::log_buffer::LogBuffer;
 use super::log_line::{EMPTY_BLOCK, LineBlock, LineOutput, WrittenLine};
+use super::request_facts::CompletedRequest;
 use crate::sync::lock;
 
 /// The longest wait for the log's reader when the process ends.
@@ -316,7 +316,7 @@ impl LogOutput {
     }
 
     /// Adds the line of a request that ended at this time, which is formatted with others.
-    pub(super) fn add_access(&self, ended: Instant, line: &AccessLine<'_>) {
+    pub(super) fn add_access(&self, ended: Instant, line: &CompletedRequest<'_>) {
         self.buffer.add_access(ended, line);
     }
 }

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 use prometheus::IntCounter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::access_log::{ACCESS_TEXTS, AccessFacts, AccessLine, AccessTexts};
 use super::log::{FormattedLines, LogFormat};
-use super::log_line::MAX_LOGGED_CHARS;
+use super::request_facts::{CompletedRequest, RequestFacts, RequestTexts, TextLengths};
 use crate::sync::{lock, recover};
 
 /// The maximum size of the formatted lines that wait, in bytes.
@@ -113,29 +112,13 @@ struct WaitingLines {
 struct WaitingAccess {
     /// The end of its request.
     ended: Instant,
-    /// The lengths of [`AccessTexts::all`], in bytes.
-    lengths: [u16; ACCESS_TEXTS],
-    facts: AccessFacts,
-}
-
-/// Returns the part of a peer's text that can be logged, and one character more: if there is more, the line says so.
-fn loggable(text: &str) -> &str {
-    if text.len() <= MAX_LOGGED_CHARS {
-        return text;
-    }
-    let end = text.char_indices().nth(MAX_LOGGED_CHARS + 1);
-    end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+    lengths: TextLengths,
+    facts: RequestFacts,
 }
 
 impl WaitingLines {
-    fn add(&mut self, ended: Instant, line: &AccessLine<'_>) {
-        let mut lengths = [0; ACCESS_TEXTS];
-        for (length, text) in lengths.iter_mut().zip(line.texts.all()) {
-            let text = loggable(text);
-            self.texts.push_str(text);
-            // Four bytes for each character at most.
-            *length = u16::try_from(text.len()).unwrap_or_default();
-        }
+    fn add(&mut self, ended: Instant, line: &CompletedRequest<'_>) {
+        let lengths = line.texts.append_to(&mut self.texts);
         self.access.push(WaitingAccess { ended, lengths, facts: line.facts });
     }
 
@@ -145,7 +128,7 @@ impl WaitingLines {
         for Self { access, texts, .. } in batches {
             let mut start = 0;
             for line in access.drain(..) {
-                let end = start + line.lengths.iter().copied().map(usize::from).sum::<usize>();
+                let end = start + line.lengths.sum();
                 lines.push((line, texts.get(start..end).unwrap_or_default().to_owned()));
                 start = end;
             }
@@ -167,11 +150,7 @@ impl WaitingLines {
         let (now, clock) = (Instant::now(), SystemTime::now());
         let mut rest = texts.as_str();
         for WaitingAccess { ended, lengths, facts } in access.drain(..) {
-            let mut of_line = [""; ACCESS_TEXTS];
-            for (text, length) in of_line.iter_mut().zip(lengths) {
-                (*text, rest) = rest.split_at_checked(usize::from(length)).unwrap_or_default();
-            }
-            let line = AccessLine { texts: AccessTexts::of(of_line), facts };
+            let line = CompletedRequest { texts: RequestTexts::split_off(&mut rest, lengths), facts };
             let at = clock.checked_sub(now.saturating_duration_since(ended)).unwrap_or(clock);
             line.write_to(at, Some(&mut lines));
         }
@@ -213,7 +192,7 @@ impl LogBuffer {
     }
 
     /// Adds the line of a request that ended at this time, or drops it if there is no room.
-    pub(super) fn add_access(&self, ended: Instant, line: &AccessLine<'_>) {
+    pub(super) fn add_access(&self, ended: Instant, line: &CompletedRequest<'_>) {
         let batch = self.known_batch().unwrap_or_else(|| LogBufferShared::begin_batch(&self.shared));
         let mut lines = lock(&batch.lines);
         lines.add(ended, line);
@@ -411,6 +390,7 @@ mod tests {
     use time::format_description::well_known::Rfc3339;
 
     use super::*;
+    use crate::telemetry::log_line::MAX_LOGGED_CHARS;
 
     /// Counts the writes.
     struct CountedWrites(Arc<AtomicUsize>);
@@ -447,9 +427,9 @@ mod tests {
         assert!(writes > 0 && writes as u128 <= most, "{writes} writes, {most} intervals");
     }
 
-    fn access(path: &str) -> AccessLine<'_> {
-        let texts = AccessTexts { request: "0123456789", path, ..AccessTexts::default() };
-        AccessLine { texts, ..AccessLine::default() }
+    fn access(path: &str) -> CompletedRequest<'_> {
+        let texts = RequestTexts { request: "0123456789", path, ..RequestTexts::default() };
+        CompletedRequest { texts, ..CompletedRequest::default() }
     }
 
     /// Keeps all that is written.
@@ -578,8 +558,8 @@ mod tests {
         let (before, ended) = (SystemTime::now(), Instant::now());
         let after = SystemTime::now();
         let path = "é".repeat(5000);
-        let texts = AccessTexts { path: &path, ..AccessTexts::default() };
-        waiting.add(ended, &AccessLine { texts, ..AccessLine::default() });
+        let texts = RequestTexts { path: &path, ..RequestTexts::default() };
+        waiting.add(ended, &CompletedRequest { texts, ..CompletedRequest::default() });
         assert!(waiting.texts.len() < 2 * (MAX_LOGGED_CHARS + 2));
         let line = str::from_utf8(waiting.format(LogFormat::Text)).unwrap();
         let (time, rest) = line.split_once("  INFO access: ").unwrap();

@@ -11,4 +11,6 @@ pub(crate) mod log_line;
 pub mod metrics;
 mod process;
 pub(crate) mod recent;
+pub(crate) mod request_facts;
+pub(crate) mod span;
 pub mod trace;

@@ -16,22 +16,14 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use opentelemetry::trace::{
-    Link, Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId,
-    TraceState, Tracer as _, TracerProvider as _,
-};
-use opentelemetry::{Context, InstrumentationScope, KeyValue};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{
-    Sampler, SdkTracer, SdkTracerProvider, Span, SpanData, SpanLimits, SpanProcessor,
-};
 use prometheus::IntCounter;
 use rand::rngs::SmallRng;
 use rand::{RngCore as _, SeedableRng as _};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::request_facts::{CompletedRequest, KeptRequest};
+use super::span::{EndedSpan, ExchangeEnd, ExchangeFacts, ParentSpan, RequestWork, SpanEvents, SpanWork};
 use crate::hex::HexText;
 use crate::sync::lock;
 
@@ -53,9 +45,9 @@ const MAX_STATE_MEMBERS: usize = 32;
 /// The trace that a message belongs to, and the span that sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TraceContext {
-    trace: [u8; 16],
-    span: [u8; 8],
-    is_sampled: bool,
+    pub(super) trace: [u8; 16],
+    pub(super) span: [u8; 8],
+    pub(super) is_sampled: bool,
     state: Option<Arc<str>>,
 }
 
@@ -119,10 +111,9 @@ impl TraceContext {
         self.state.as_deref()
     }
 
-    fn remote(&self) -> SpanContext {
-        let state = self.state().and_then(|state| state.parse::<TraceState>().ok()).unwrap_or_default();
-        let flags = if self.is_sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };
-        SpanContext::new(TraceId::from_bytes(self.trace), SpanId::from_bytes(self.span), flags, true, state)
+    /// Returns the context of a span in the same trace.
+    fn with_span(&self, span: u64) -> Self {
+        Self { span: span.to_ne_bytes(), state: self.state.clone(), ..*self }
     }
 }
 
@@ -276,14 +267,10 @@ impl RequestScope {
         }
     }
 
-    /// Ends the span of the request, if it is recorded. `describe` returns its facts.
-    pub(crate) fn end(&self, describe: impl FnOnce() -> RequestFacts) {
-        if self.tracer.is_none() {
-            return;
-        }
-        self.begin_trace(None);
+    /// Ends the span of the request, if it is recorded.
+    pub(crate) fn end(&self, request: &CompletedRequest<'_>) {
         if let Some(trace) = self.trace() {
-            trace.end(describe);
+            trace.end(request);
         }
     }
 }
@@ -317,7 +304,8 @@ pub(crate) enum SpanEvent {
 }
 
 impl SpanEvent {
-    fn name(self) -> &'static str {
+    /// Returns the name of the event.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Retry(_) => "retry",
             Self::VersionChange => "version_change",
@@ -327,16 +315,6 @@ impl SpanEvent {
             Self::ClientGone => "client_gone",
         }
     }
-}
-
-/// The facts of a request that has ended, for its span.
-pub(crate) struct RequestFacts {
-    /// Method and target.
-    pub(crate) name: String,
-    /// The attributes.
-    pub(crate) attributes: Vec<KeyValue>,
-    /// The reason for which it failed by a fault of the gateway or an agent.
-    pub(crate) error: Option<&'static str>,
 }
 
 /// The trace of one request.
@@ -349,11 +327,14 @@ pub(crate) struct RequestTrace {
     recorded: Option<Box<RecordedSpan>>,
 }
 
-/// A span that will be exported.
+/// The span of a request that will be exported.
 struct RecordedSpan {
     tracer: Arc<Tracer>,
-    /// `None` once it has ended.
-    span: Mutex<Option<Span>>,
+    begun: SystemTime,
+    parent: Option<ParentSpan>,
+    link: Option<TraceContext>,
+    /// `None` once the span has ended.
+    events: Mutex<Option<SpanEvents>>,
 }
 
 impl RequestTrace {
@@ -373,47 +354,41 @@ impl RequestTrace {
 
     fn event(&self, event: SpanEvent) {
         if let Some(recorded) = &self.recorded
-            && let Some(span) = &mut *lock(&recorded.span)
+            && let Some(events) = &mut *lock(&recorded.events)
         {
-            let reason = match event {
-                SpanEvent::Retry(reason) => vec![KeyValue::new("error.type", reason)],
-                _ => Vec::new(),
-            };
-            span.add_event(event.name(), reason);
+            events.add(event);
         }
     }
 
-    fn end(&self, describe: impl FnOnce() -> RequestFacts) {
-        let Some(mut span) = self.recorded.as_ref().and_then(|recorded| lock(&recorded.span).take()) else {
-            return;
-        };
-        let RequestFacts { name, attributes, error } = describe();
-        span.update_name(name);
-        span.set_attributes(attributes);
-        if let Some(error) = error {
-            span.set_attribute(KeyValue::new("error.type", error));
-            span.set_status(Status::error(""));
+    fn end(&self, request: &CompletedRequest<'_>) {
+        if let Some(recorded) = &self.recorded
+            && let Some(events) = lock(&recorded.events).take()
+        {
+            let link = recorded.link.clone();
+            recorded.tracer.end(EndedSpan {
+                context: self.context.clone(),
+                parent: recorded.parent,
+                begun: recorded.begun,
+                ended: SystemTime::now(),
+                work: SpanWork::Request(RequestWork { request: KeptRequest::new(request), link, events }),
+            });
         }
-        span.end();
     }
 
     /// Begins the span of an exchange with an agent; `None` if the request is not recorded.
     pub(crate) fn exchange(&self, describe: impl FnOnce() -> ExchangeFacts) -> Option<Box<ExchangeTrace>> {
         let recorded = self.recorded.as_ref()?;
-        let ExchangeFacts { name, attributes } = describe();
-        let mut local = self.context.remote();
-        local = SpanContext::new(
-            local.trace_id(),
-            local.span_id(),
-            local.trace_flags(),
-            false,
-            local.trace_state().clone(),
-        );
-        let sdk = &recorded.tracer.sdk;
-        let builder = sdk.span_builder(name).with_kind(SpanKind::Client).with_attributes(attributes);
-        let span = sdk.build_with_context(builder, &Context::new().with_remote_span_context(local));
-        let context = self.context.with_span(&span);
-        Some(Box::new(ExchangeTrace { span, parent: context.parent(), state: context.state }))
+        let [span] = insecure_random();
+        let context = self.context.with_span(span);
+        Some(Box::new(ExchangeTrace {
+            tracer: Arc::clone(&recorded.tracer),
+            parent: ParentSpan { id: self.context.span, is_remote: false },
+            text: context.parent(),
+            context,
+            begun: SystemTime::now(),
+            facts: Some(describe()),
+            end: None,
+        }))
     }
 
     /// Returns the headers of a request to an agent that has no span of its own.
@@ -424,30 +399,44 @@ impl RequestTrace {
 
 /// The span of an exchange with an agent, and its trace context. The span ends when this is dropped.
 pub(crate) struct ExchangeTrace {
-    span: Span,
-    parent: ParentText,
-    state: Option<Arc<str>>,
+    tracer: Arc<Tracer>,
+    context: TraceContext,
+    /// The text of the context.
+    text: ParentText,
+    parent: ParentSpan,
+    begun: SystemTime,
+    /// `None` once the span has ended.
+    facts: Option<ExchangeFacts>,
+    end: Option<ExchangeEnd>,
 }
 
 impl ExchangeTrace {
     /// Returns the headers of the request.
     pub(crate) fn headers(&self) -> TraceHeaders<'_> {
-        TraceHeaders { parent: &self.parent, state: self.state.as_deref() }
+        TraceHeaders { parent: &self.text, state: self.context.state() }
     }
 
     /// Records the status of the response.
     pub(crate) fn record_status(&mut self, status: u16) {
-        self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
-        if status >= 400 {
-            self.span.set_attribute(KeyValue::new("error.type", status.to_string()));
-            self.span.set_status(Status::error(""));
-        }
+        self.end = Some(ExchangeEnd::Status(status));
     }
 
     /// Records the failure of the exchange.
     pub(crate) fn record_failure(&mut self, reason: &'static str) {
-        self.span.set_attribute(KeyValue::new("error.type", reason));
-        self.span.set_status(Status::error(""));
+        self.end = Some(ExchangeEnd::Failure(reason));
+    }
+}
+
+impl Drop for ExchangeTrace {
+    fn drop(&mut self) {
+        let Some(facts) = self.facts.take() else { return };
+        self.tracer.end(EndedSpan {
+            context: self.context.clone(),
+            parent: Some(self.parent),
+            begun: self.begun,
+            ended: SystemTime::now(),
+            work: SpanWork::Exchange(facts, self.end),
+        });
     }
 }
 
@@ -472,50 +461,25 @@ impl<'a> TraceHeaders<'a> {
     }
 }
 
-impl TraceContext {
-    /// Returns the context of a span in the same trace.
-    fn with_span(&self, span: &Span) -> Self {
-        let of = span.span_context();
-        Self {
-            trace: of.trace_id().to_bytes(),
-            span: of.span_id().to_bytes(),
-            is_sampled: of.is_sampled(),
-            state: self.state.clone(),
-        }
-    }
-}
-
-/// The facts of an exchange with an agent that begins.
-pub(crate) struct ExchangeFacts {
-    /// Method and agent.
-    pub(crate) name: String,
-    /// The attributes.
-    pub(crate) attributes: Vec<KeyValue>,
-}
-
 /// The settings of a tracer.
 pub(crate) struct TracerSettings {
     /// The part of the traces that is sampled, from 0 to 1.
     pub(crate) ratio: f64,
     /// True if the decision of a client counts.
     pub(crate) trusts_clients: bool,
-    /// The entity that the spans are of.
-    pub(crate) resource: Resource,
     /// The maximum number of spans that wait for the exporter.
     pub(crate) queue: usize,
     /// Counts spans that found no place in the queue.
     pub(crate) dropped: IntCounter,
 }
 
-/// Creates the spans of sampled requests.
+/// Records the spans of sampled requests.
 pub(crate) struct Tracer {
-    sdk: SdkTracer,
-    /// Kept, because the tracer of the SDK stops with it.
-    provider: SdkTracerProvider,
     /// A random number below this is sampled.
     threshold: u64,
     trusts_clients: bool,
     queue: SpanSender,
+    dropped: IntCounter,
 }
 
 /// The maximum time for which the end of the process waits for the exporter.
@@ -524,24 +488,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 impl Tracer {
     /// Creates a tracer, and the queue of its spans for the exporter.
     pub(crate) fn new(settings: TracerSettings) -> (Arc<Self>, SpanReceiver) {
-        let TracerSettings { ratio, trusts_clients, resource, queue, dropped } = settings;
+        let TracerSettings { ratio, trusts_clients, queue, dropped } = settings;
         let (queue, spans) = span_queue(queue.max(1));
-        // Set here, so that no environment variable of the SDK changes them.
-        let limits = SpanLimits {
-            max_events_per_span: 64,
-            max_attributes_per_span: 64,
-            max_links_per_span: 4,
-            max_attributes_per_event: 8,
-            max_attributes_per_link: 8,
-        };
-        let provider = SdkTracerProvider::builder()
-            .with_sampler(Sampler::AlwaysOn)
-            .with_span_limits(limits)
-            .with_resource(resource)
-            .with_span_processor(SpanQueue { to: queue.clone(), dropped })
-            .build();
-        let scope = InstrumentationScope::builder("mcp-a2a-gateway").with_version(env!("CARGO_PKG_VERSION"));
-        let sdk = provider.tracer_with_scope(scope.build());
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -549,7 +497,7 @@ impl Tracer {
             reason = "saturates"
         )]
         let threshold = (ratio.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
-        (Arc::new(Self { sdk, provider, threshold, trusts_clients, queue }), spans)
+        (Arc::new(Self { threshold, trusts_clients, queue, dropped }), spans)
     }
 
     fn begin(
@@ -564,25 +512,36 @@ impl Tracer {
             Some(parent) => parent.is_sampled,
             None => self.threshold == u64::MAX || sample < self.threshold,
         };
-        if !is_sampled {
-            let trace = (u128::from(first) << 64 | u128::from(second)).to_ne_bytes();
-            let (trace, span) = (parent.map_or(trace, |parent| parent.trace), span.to_ne_bytes());
-            let state = parent.and_then(|parent| parent.state.clone());
-            return RequestTrace::passing(TraceContext { trace, span, is_sampled, state });
-        }
-        let mut builder = self.sdk.span_builder("request").with_kind(SpanKind::Server);
-        // Only now, because two clocks for each request would cost more.
-        builder.start_time = SystemTime::now().checked_sub(begun.elapsed());
-        builder.links = link.map(|link| vec![Link::with_context(link.remote())]);
-        let context = match parent {
-            Some(parent) => Context::new().with_remote_span_context(parent.remote()),
-            None => Context::new(),
+        let trace = (u128::from(first) << 64 | u128::from(second)).to_ne_bytes();
+        let context = TraceContext {
+            trace: parent.map_or(trace, |parent| parent.trace),
+            span: span.to_ne_bytes(),
+            is_sampled,
+            state: parent.and_then(|parent| parent.state.clone()),
         };
-        let span = self.sdk.build_with_context(builder, &context);
-        let nothing = TraceContext { trace: [0; 16], span: [0; 8], is_sampled, state: None };
-        let context = parent.unwrap_or(&nothing).with_span(&span);
-        let recorded = RecordedSpan { tracer: Arc::clone(self), span: Mutex::new(Some(span)) };
-        RequestTrace { parent: context.parent(), context, recorded: Some(Box::new(recorded)) }
+        let mut trace = RequestTrace::passing(context);
+        if is_sampled {
+            // Only now, because two clocks for each request would cost more.
+            let now = SystemTime::now();
+            trace.recorded = Some(Box::new(RecordedSpan {
+                tracer: Arc::clone(self),
+                begun: now.checked_sub(begun.elapsed()).unwrap_or(now),
+                parent: parent.map(|parent| ParentSpan { id: parent.span, is_remote: true }),
+                link: link.cloned(),
+                events: Mutex::new(Some(SpanEvents::default())),
+            }));
+        }
+        trace
+    }
+
+    /// Passes a span to the exporter, or drops it if there is no room.
+    fn end(&self, span: EndedSpan) {
+        if self.queue.entries.try_send(QueuedSpan::Ended(Box::new(span))).is_err() {
+            self.dropped.inc();
+        }
+        if self.queue.is_filling() {
+            self.queue.wake.notify_one();
+        }
     }
 
     /// Waits until the exporter has sent the spans that have ended, but no longer than a second.
@@ -603,9 +562,6 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        if let Err(error) = self.provider.shutdown() {
-            tracing::debug!(%error, "failed to shut down tracer");
-        }
         self.queue.wake.notify_one();
     }
 }
@@ -626,7 +582,7 @@ fn insecure_random<const N: usize>() -> [u64; N] {
 /// An entry of the queue to the exporter.
 pub(crate) enum QueuedSpan {
     /// A span that has ended.
-    Ended(Box<SpanData>),
+    Ended(Box<EndedSpan>),
     /// Asks for a reply once all entries before are sent.
     Flush(oneshot::Sender<()>),
 }
@@ -641,7 +597,7 @@ impl QueuedSpan {
 const MAX_BATCH_SPANS: usize = 512;
 
 /// The sending end of the queue to the exporter.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct SpanSender {
     entries: mpsc::Sender<QueuedSpan>,
     /// Notified when the next batch must not wait for more spans.
@@ -688,18 +644,11 @@ impl SpanReceiver {
     }
 }
 
-/// Passes spans to the exporter, and drops those for which there is no room.
-#[derive(Debug)]
-struct SpanQueue {
-    to: SpanSender,
-    dropped: IntCounter,
-}
-
-impl SpanQueue {
+impl SpanSender {
     /// Returns true if a batch is full, or half of the queue.
     fn is_filling(&self) -> bool {
-        let most = self.to.entries.max_capacity();
-        most.saturating_sub(self.to.entries.capacity()) >= MAX_BATCH_SPANS.min(most.div_ceil(2))
+        let most = self.entries.max_capacity();
+        most.saturating_sub(self.entries.capacity()) >= MAX_BATCH_SPANS.min(most.div_ceil(2))
     }
 }
 
@@ -709,37 +658,20 @@ impl fmt::Debug for QueuedSpan {
     }
 }
 
-impl SpanProcessor for SpanQueue {
-    fn on_start(&self, _: &mut Span, _: &Context) {}
-
-    fn on_end(&self, span: SpanData) {
-        if self.to.entries.try_send(QueuedSpan::Ended(Box::new(span))).is_err() {
-            self.dropped.inc();
-        }
-        if self.is_filling() {
-            self.to.wake.notify_one();
-        }
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        Ok(())
-    }
-
-    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::trace::v1::Span;
+    use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+
     use super::*;
+    use crate::telemetry::metrics::Metrics;
+    use crate::telemetry::span::text;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn tracer(ratio: f64, trusts_clients: bool, queue: usize) -> (Arc<Tracer>, SpanReceiver, IntCounter) {
         let dropped = IntCounter::new("dropped", "dropped").unwrap();
-        let resource = Resource::builder_empty().build();
-        let settings = TracerSettings { ratio, trusts_clients, resource, queue, dropped: dropped.clone() };
+        let settings = TracerSettings { ratio, trusts_clients, queue, dropped: dropped.clone() };
         let (tracer, spans) = Tracer::new(settings);
         (tracer, spans, dropped)
     }
@@ -751,13 +683,14 @@ mod tests {
     }
 
     fn end(scope: &RequestScope) {
-        scope.end(|| RequestFacts { name: "x".into(), attributes: Vec::new(), error: None });
+        scope.begin_trace(None);
+        scope.end(&CompletedRequest::default());
     }
 
-    fn ended(spans: &mut SpanReceiver) -> Vec<SpanData> {
+    fn ended(spans: &mut SpanReceiver) -> Vec<Span> {
         let mut all = Vec::new();
         while let Ok(QueuedSpan::Ended(span)) = spans.entries.try_recv() {
-            all.push(*span);
+            all.push(Span::from(&*span));
         }
         all
     }
@@ -765,9 +698,7 @@ mod tests {
     /// Ends so many spans.
     fn end_spans(tracer: &Arc<Tracer>, count: usize) {
         for _ in 0..count {
-            let scope = scope(&[], Some(tracer));
-            scope.begin_trace(None);
-            end(&scope);
+            end(&scope(&[], Some(tracer)));
         }
     }
 
@@ -870,7 +801,14 @@ mod tests {
         let (tracer, mut spans, _) = tracer(1.0, false, 16);
         let scope = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1")], Some(&tracer));
         scope.begin_trace(None);
-        let facts = || ExchangeFacts { name: "POST".into(), attributes: Vec::new() };
+        let facts = || ExchangeFacts {
+            verb: http::Method::POST,
+            authority: http::uri::Authority::from_static("127.0.0.1:80"),
+            port: 80,
+            agent: Metrics::new().unwrap().agent("bard"),
+            system: "jsonrpc",
+            version: "1.0",
+        };
         let mut exchange = scope.trace().unwrap().exchange(facts).unwrap();
         exchange.record_status(503);
         let headers = exchange.headers();
@@ -881,14 +819,23 @@ mod tests {
         scope.event(SpanEvent::Handover);
         end(&scope);
         let [client, server] = ended(&mut spans).try_into().unwrap();
-        assert_eq!(server.parent_span_id.to_string(), "00f067aa0ba902b7");
-        assert!(server.parent_span_is_remote && !client.parent_span_is_remote);
-        assert_eq!(client.parent_span_id, server.span_context.span_id());
-        assert_eq!(client.span_context.trace_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        assert_eq!(SpanId::from_bytes(sent.span), client.span_context.span_id());
-        assert_eq!(sent.state(), Some("a=1"));
+        let parent = TraceContext::parse(PARENT, None).unwrap();
+        assert_eq!(server.parent_span_id, parent.span);
+        assert_eq!((server.flags, client.flags), (0x301, 0x101), "the parent of one of them is remote");
+        assert_eq!(client.parent_span_id, server.span_id);
+        assert_eq!((&client.trace_id[..], &server.trace_id[..]), (&parent.trace[..], &parent.trace[..]));
+        assert_eq!(client.span_id, sent.span);
+        assert_eq!((sent.state(), &*client.trace_state, &*server.trace_state), (Some("a=1"), "a=1", "a=1"));
         assert_eq!(server.events.iter().map(|event| &*event.name).collect::<Vec<_>>(), ["handover"]);
-        assert_eq!(client.status, Status::error(""));
+        assert_eq!(
+            (client.name.as_str(), client.status.as_ref().unwrap().code()),
+            ("POST bard", StatusCode::Error)
+        );
+        assert!(client.attributes.contains(&text("error.type", "503")), "{:?}", client.attributes);
+        assert!(client.attributes.contains(&text("server.address", "127.0.0.1")), "{:?}", client.attributes);
+        let [begun, ended] =
+            [&client, &server].map(|span| (span.start_time_unix_nano, span.end_time_unix_nano)).into();
+        assert!(begun.0 >= ended.0 && begun.1 <= ended.1, "one is within the other: {begun:?} {ended:?}");
     }
 
     #[test]
@@ -899,11 +846,10 @@ mod tests {
         scope.begin_trace(None);
         end(&scope);
         let [server] = ended(&mut spans).try_into().unwrap();
-        assert_eq!(server.parent_span_id.to_string(), "11f067aa0ba902b7");
-        assert_eq!(
-            server.links.iter().next().unwrap().span_context.span_id().to_string(),
-            "00f067aa0ba902b7"
-        );
+        let received = TraceContext::parse(PARENT, None).unwrap();
+        assert_eq!(server.parent_span_id, [0x11, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
+        let [link] = server.links.try_into().unwrap();
+        assert_eq!((link.span_id, link.flags), (received.span.to_vec(), 0x301));
     }
 
     #[test]

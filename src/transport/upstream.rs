@@ -195,8 +195,8 @@ impl Upstream {
     }
 
     /// Returns host and port of the origin.
-    pub(crate) fn server(&self) -> (String, u16) {
-        (self.origin.authority.host().to_owned(), self.origin.port)
+    pub(crate) fn server(&self) -> (&Authority, u16) {
+        (&self.origin.authority, self.origin.port)
     }
 
     /// Returns the time limits of exchanges through this handle.
