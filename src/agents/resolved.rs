@@ -8,7 +8,7 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::PathAndQuery;
@@ -348,7 +348,7 @@ impl ResolvedAgent {
                         (None, None) => reply,
                         (Some(busy), None) => reply.holding(busy),
                         // The exchange lasts until its response has been read.
-                        (busy, Some(exchange)) => reply.holding((busy, Mutex::new(exchange))),
+                        (busy, Some(exchange)) => reply.holding((busy, exchange)),
                     });
                 }
                 Err(error) => {

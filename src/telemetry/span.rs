@@ -34,14 +34,18 @@ pub(crate) struct EndedSpan {
     pub(super) context: TraceContext,
     /// The span that caused it.
     pub(super) parent: Option<ParentSpan>,
+    /// The time at which it began.
     pub(super) begun: SystemTime,
+    /// The time at which it ended.
     pub(super) ended: SystemTime,
+    /// The facts of its work.
     pub(super) work: SpanWork,
 }
 
 /// The span that caused another one.
 #[derive(Clone, Copy)]
 pub(super) struct ParentSpan {
+    /// Its id.
     pub(super) id: [u8; 8],
     /// True if it is a span of the client.
     pub(super) is_remote: bool,
@@ -57,9 +61,11 @@ pub(super) enum SpanWork {
 
 /// A request to the gateway.
 pub(super) struct RequestWork {
+    /// Its facts.
     pub(super) request: KeptRequest,
     /// The context in the headers, if the one in the message is another.
     pub(super) link: Option<TraceContext>,
+    /// The events within it.
     pub(super) events: SpanEvents,
 }
 
@@ -141,14 +147,17 @@ fn nanoseconds(at: SystemTime) -> u64 {
 fn of_request(work: &RequestWork, mut span: Span) -> Span {
     let RequestWork { request, link, events } = work;
     let CompletedRequest { texts, facts } = request.read();
-    let verb = Sanitized(texts.method).to_string();
+    // That of a request that was not completed is not known.
+    let is_known = !texts.method.is_empty();
+    let verb = if is_known { Sanitized(texts.method).to_string() } else { "_OTHER".to_owned() };
     let is_mcp = facts.era.is_some();
     let method = facts.rpc.map(Method::label);
     span.name = match method {
         Some(method) if texts.tool.is_empty() => method.to_owned(),
         Some(method) => format!("{method} {}", Sanitized(texts.tool)),
         // A path is the choice of the client, and names of spans are few.
-        None => verb.clone(),
+        None if is_known => verb.clone(),
+        None => "HTTP".to_owned(),
     };
     span.set_kind(SpanKind::Server);
     let mut attributes = Attributes(vec![
@@ -302,7 +311,7 @@ mod tests {
         Span::from(&EndedSpan { context, parent: None, begun, ended, work: SpanWork::Request(work) })
     }
 
-    /// The attributes as `NAME=VALUE`, without those of the gateway's own namespace that each span has.
+    /// The attributes as `NAME=VALUE`.
     fn shown(span: &Span) -> Vec<String> {
         let value = |attribute: &KeyValue| match attribute.value.clone().unwrap().value.unwrap() {
             Value::StringValue(text) => text,

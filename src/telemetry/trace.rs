@@ -22,7 +22,8 @@ use rand::{RngCore as _, SeedableRng as _};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::request_facts::{CompletedRequest, KeptRequest};
+use super::label::Outcome;
+use super::request_facts::{CompletedRequest, KeptRequest, RequestFacts, RequestTexts};
 use super::span::{EndedSpan, ExchangeEnd, ExchangeFacts, ParentSpan, RequestWork, SpanEvents, SpanWork};
 use crate::hex::HexText;
 use crate::sync::lock;
@@ -45,8 +46,11 @@ const MAX_STATE_MEMBERS: usize = 32;
 /// The trace that a message belongs to, and the span that sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TraceContext {
+    /// The id of the trace.
     pub(super) trace: [u8; 16],
+    /// The id of the span.
     pub(super) span: [u8; 8],
+    /// True if its sender records the trace.
     pub(super) is_sampled: bool,
     state: Option<Arc<str>>,
 }
@@ -275,6 +279,19 @@ impl RequestScope {
     }
 }
 
+impl Drop for RequestScope {
+    /// Ends the span of a request that was not completed: it panicked, or the host of the gateway dropped it.
+    fn drop(&mut self) {
+        if self.is_recorded() {
+            let outcome = if std::thread::panicking() { Outcome::GatewayFault } else { Outcome::ClientGone };
+            let texts = RequestTexts { request: &self.id, ..RequestTexts::default() };
+            let facts =
+                RequestFacts { client: self.client, is_anonymous: true, outcome, ..RequestFacts::default() };
+            self.end(&CompletedRequest { texts, facts });
+        }
+    }
+}
+
 /// Returns an id for a request: random bits of the process, then the number of the request.
 pub(crate) fn new_request_id() -> String {
     static PROCESS: LazyLock<u64> = LazyLock::new(rand::random);
@@ -323,7 +340,7 @@ pub(crate) struct RequestTrace {
     context: TraceContext,
     /// Its text.
     parent: ParentText,
-    /// Its span, if it is exported. Boxed, because most requests have none: it is three times as large as all else here.
+    /// Its span, if it is exported. Boxed, because most requests have none: it is larger than all else here.
     recorded: Option<Box<RecordedSpan>>,
 }
 
@@ -566,8 +583,8 @@ impl Drop for Tracer {
     }
 }
 
-/// Returns random numbers for the ids of traces and for sampling, none of them zero. They are no secrets, so the generator
-/// is the one that the OpenTelemetry SDK has for them: one for secrets takes ten times as long.
+/// Returns random numbers for the ids of traces and for sampling, none of them zero. They are no secrets: a
+/// generator for these takes ten times as long.
 fn insecure_random<const N: usize>() -> [u64; N] {
     thread_local! {
         static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_entropy());
@@ -836,6 +853,19 @@ mod tests {
         let [begun, ended] =
             [&client, &server].map(|span| (span.start_time_unix_nano, span.end_time_unix_nano)).into();
         assert!(begun.0 >= ended.0 && begun.1 <= ended.1, "one is within the other: {begun:?} {ended:?}");
+    }
+
+    #[test]
+    fn span_of_request_that_was_not_completed_ends() {
+        let (tracer, mut spans, _) = tracer(1.0, false, 16);
+        let scope = scope(&[(TRACEPARENT, PARENT)], Some(&tracer));
+        scope.begin_trace(None);
+        drop(scope);
+        let [span] = ended(&mut spans).try_into().unwrap();
+        assert_eq!(span.name, "HTTP");
+        assert!(span.attributes.contains(&text("mcp_a2a_gateway.outcome", "client_gone")), "{span:?}");
+        end_spans(&tracer, 1);
+        assert_eq!(ended(&mut spans).len(), 1, "a span ends once");
     }
 
     #[test]
