@@ -800,7 +800,7 @@ mod tests {
     fn trace_of_two_parents_is_ignored() {
         assert!(scope(&[(TRACEPARENT, PARENT), (TRACEPARENT, PARENT)], None).received.is_none());
         let context = scope(&[(TRACEPARENT, PARENT), (TRACESTATE, "a=1"), (TRACESTATE, "b=2")], None);
-        assert_eq!(context.received.unwrap().state(), Some("a=1,b=2"));
+        assert_eq!(context.received.as_ref().unwrap().state(), Some("a=1,b=2"));
     }
 
     #[test]
