@@ -25,6 +25,14 @@ async fn serve<F>(script: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(usize, &mut h2::server::Connection<tokio::net::TcpStream, Bytes>, Exchange) + Send + Sync + 'static,
 {
+    serve_with(h2::server::Builder::new(), script).await
+}
+
+/// As [`serve`], with these settings of the server.
+async fn serve_with<F>(settings: h2::server::Builder, script: F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Fn(usize, &mut h2::server::Connection<tokio::net::TcpStream, Bytes>, Exchange) + Send + Sync + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (count, script) = (Arc::<AtomicUsize>::default(), Arc::new(script));
@@ -32,8 +40,9 @@ where
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (number, script) = (counter.fetch_add(1, Ordering::SeqCst), script.clone());
+            let handshake = settings.handshake(stream);
             tokio::spawn(async move {
-                let mut connection = h2::server::handshake(stream).await.unwrap();
+                let mut connection = handshake.await.unwrap();
                 while let Some(Ok(exchange)) = connection.accept().await {
                     script(number, &mut connection, exchange);
                 }
@@ -76,6 +85,31 @@ async fn trailers_have_limit() {
     .await;
     let error = call(&client(), &target(address), "x").await.unwrap_err();
     assert!(matches!(error, TransportError::HeaderTooLarge), "{error}");
+}
+
+/// An agent that allows one stream on each connection must not make the gateway keep a connection for each request.
+#[tokio::test]
+async fn shared_connections_have_limit() {
+    const REQUESTS: usize = 70;
+    const MAX_SHARED: usize = 64;
+    let mut settings = h2::server::Builder::new();
+    settings.max_concurrent_streams(1);
+    let (address, connections) = serve_with(settings, |_, _, (_, mut respond)| {
+        // The response has no end before the client resets it.
+        let mut body = respond.send_response(Response::new(()), false).unwrap();
+        tokio::spawn(async move { std::future::poll_fn(|cx| body.poll_reset(cx)).await });
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    let mut replies = Vec::new();
+    for _ in 0..REQUESTS {
+        replies.push(client.send(&target, post("x")).await.unwrap());
+    }
+    assert_eq!((connections.load(Ordering::SeqCst), client.idle_connections()), (REQUESTS, 0));
+    drop(replies);
+    assert_eq!(client.idle_connections(), MAX_SHARED, "the others served one request");
+    drop(client.send(&target, post("x")).await.unwrap());
+    assert_eq!(connections.load(Ordering::SeqCst), REQUESTS, "those that are kept are used again");
 }
 
 #[tokio::test]

@@ -223,6 +223,35 @@ async fn slow_reader_holds_agent_back() {
     assert!(words(&finished.response["result"]).starts_with("1999"));
 }
 
+/// The client reads nothing for longer than the agent may be silent: the agent has more to say, and is not asked for its task.
+#[tokio::test]
+async fn slow_reader_is_no_silence_of_agent() {
+    let scene = Scene::tuned("streams: { idle_timeout: 200ms }").await;
+    let text = "x".repeat(8_000);
+    scene.agent.on_send(move |request| match request.text().as_str() {
+        "silent" => Reply::stream().event(v1::task("raw-silent", RAW_CONTEXT, "working")).stall(),
+        _ => {
+            let all = (0..2_000).map(|place| chunk(&format!("{place}{text}"), false));
+            Reply::events(std::iter::once(begun()).chain(all).chain([completed()]))
+        }
+    });
+    scene.agent.on_get(|request| {
+        let task = request.params()["id"].as_str().unwrap_or_default().to_owned();
+        Reply::result(v1::bare_completed(&task, RAW_CONTEXT, "asked for"))
+    });
+    let unread = scene.call_with(json!({ "text": "long" }), json!({ "progressToken": "p" })).await;
+    assert!(unread.is_stream());
+    // Each of these waits for the whole time in which the other agent may be silent.
+    for _ in 0..3 {
+        assert_eq!(words(&scene.said("silent").await), "asked for");
+    }
+    let finished = unread.finish().await;
+    assert!(words(&finished.response["result"]).starts_with("1999"));
+    let asked: Vec<Value> =
+        scene.agent.calls("GetTask").iter().map(|request| request.params()["id"].clone()).collect();
+    assert_eq!(asked, ["raw-silent"; 3], "the task of the slow client is not asked for");
+}
+
 #[tokio::test]
 async fn old_and_new_agents_stream_alike() {
     use crate::support::payload::v0_3;
