@@ -48,15 +48,21 @@ impl ObjectText {
         Self { json: String::with_capacity(bytes) }
     }
 
-    /// Adds a member that is a string.
-    pub(crate) fn add_text(&mut self, name: &str, text: &str) {
-        self.add_name(name);
+    /// Adds a member that is a string, with a name that needs no escapes.
+    pub(crate) fn add_text(&mut self, name: &'static str, text: &str) {
+        debug_assert!(!has_escapes(name.as_bytes()), "{name:?} has to be escaped");
+        self.json.reserve(name.len() + text.len() + 6);
+        self.json.push_str(self.separator());
+        self.json.push_str(name);
+        self.json.push_str("\":");
         self.push_string(text);
     }
 
     /// Adds a member that is JSON.
     pub(crate) fn add_raw(&mut self, name: &str, value: &RawValue) {
-        self.add_name(name);
+        self.json.push(if self.json.is_empty() { '{' } else { ',' });
+        self.push_string(name);
+        self.json.push(':');
         self.json.push_str(value.get());
     }
 
@@ -75,10 +81,9 @@ impl ObjectText {
         Box::deserialize(MapDeserializer::new(std::iter::once((RAW_VALUE, self.json)))).map(Some)
     }
 
-    fn add_name(&mut self, name: &str) {
-        self.json.push(if self.json.is_empty() { '{' } else { ',' });
-        self.push_string(name);
-        self.json.push(':');
+    /// Returns the start of the next member, up to its name.
+    fn separator(&self) -> &'static str {
+        if self.json.is_empty() { "{\"" } else { ",\"" }
     }
 
     fn push_string(&mut self, text: &str) {

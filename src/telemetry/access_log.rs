@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 use super::label::Method;
 use super::log;
 use super::log::FormattedLines;
-use super::log_line::log_line;
+use super::log_line::{RepeatedFields, log_line};
 use super::recent::{AuditFields, record_audit};
 use super::request_facts::CompletedRequest;
 use super::trace::RequestScope;
@@ -24,12 +24,19 @@ impl CompletedRequest<'_> {
         match log::output() {
             Some(output) if output.shows("access") => output.add_access(ended, self),
             Some(_) => {}
-            None => self.write_to(SystemTime::now(), None),
+            None => self.write_to(SystemTime::now(), None, &mut RepeatedFields::default()),
         }
     }
 
-    /// Adds the line of a request that ended at this time to formatted ones; without these it is an event.
-    pub(super) fn write_to(&self, at: SystemTime, lines: Option<&mut FormattedLines<'_>>) {
+    /// Adds the line of a request that ended at this time to formatted ones; without these it is an event. Repeated fields are
+    /// those of a line with the same texts, but for the id of the request, and of the same call (see
+    /// [`RequestFacts::is_same_call`](super::request_facts::RequestFacts::is_same_call)).
+    pub(super) fn write_to(
+        &self,
+        at: SystemTime,
+        lines: Option<&mut FormattedLines<'_>>,
+        repeated: &mut RepeatedFields,
+    ) {
         let hex = |digest: u64| HexText::<16>::new(digest.to_be_bytes());
         let Self { texts, facts } = self;
         log_line!(
@@ -37,16 +44,18 @@ impl CompletedRequest<'_> {
             id request = Some(texts.request),
             hex trace = facts.trace,
             address client = facts.client,
-            plain caller = Some(texts.caller),
-            plain listener = Some(texts.listener),
-            plain method = Some(texts.method),
-            plain path = Some(path_only(texts.path)),
-            number status = u64::from(facts.status),
-            id rpc = facts.rpc.map(Method::label),
-            plain tool = reached(texts.tool),
-            plain agent = reached(texts.agent),
-            word era = facts.era,
-            word version = facts.version,
+            @repeated repeated {
+                plain caller = Some(texts.caller),
+                plain listener = Some(texts.listener),
+                plain method = Some(texts.method),
+                plain path = Some(path_only(texts.path)),
+                number status = u64::from(facts.status),
+                id rpc = facts.rpc.map(Method::label),
+                plain tool = reached(texts.tool),
+                plain agent = reached(texts.agent),
+                word era = facts.era,
+                word version = facts.version,
+            }
             hex session = facts.session.map(hex),
             hex task = facts.task.map(hex),
             hex context = facts.context.map(hex),
@@ -246,6 +255,71 @@ mod tests {
         }
     }
 
+    /// The lines without their times.
+    fn without_times(text: &str) -> Vec<String> {
+        let cut = |line: &str| {
+            line.find("20").filter(|_| line.contains("INFO")).map(|at| {
+                let (start, rest) = line.split_at(at);
+                [start, rest.split_at(27).1].concat()
+            })
+        };
+        text.lines().map(|line| cut(line).unwrap_or_else(|| line.to_owned())).collect()
+    }
+
+    #[test]
+    fn lines_with_fields_of_the_line_before_are_those_of_events() {
+        let first = line();
+        let (texts, facts) = (RequestTexts { tool: "forecast", ..first.texts }, first.facts);
+        let plain = CompletedRequest { texts, facts };
+        let long = "t".repeat(150);
+        let facts_of = |facts| CompletedRequest { texts, facts };
+        let texts_of = |texts| CompletedRequest { texts, facts };
+        let other_request = texts_of(RequestTexts { request: "7f-22", ..texts });
+        let lines = [
+            plain,
+            other_request,
+            // Each differs in one field from the line before and from the one behind it.
+            facts_of(RequestFacts { status: 503, ..facts }),
+            facts_of(RequestFacts { rpc: Some(Method::TasksGet), ..facts }),
+            facts_of(RequestFacts { era: Some("modern"), ..facts }),
+            facts_of(RequestFacts { version: Some("2026-07-28"), ..facts }),
+            texts_of(RequestTexts { caller: "bob", ..texts }),
+            texts_of(RequestTexts { listener: "0.0.0.0:8081", ..texts }),
+            texts_of(RequestTexts { method: "PUT", ..texts }),
+            texts_of(RequestTexts { path: "/mcp/w", ..texts }),
+            // The same characters in other texts.
+            texts_of(RequestTexts { path: "/mcp/", tool: "wforecast", ..texts }),
+            texts_of(RequestTexts { agent: "", ..texts }),
+            // Text that has to be escaped, twice.
+            first,
+            first,
+            // Fields that do not fit into the block of a line, twice.
+            texts_of(RequestTexts {
+                caller: &long,
+                listener: &long,
+                path: &long,
+                tool: &long,
+                agent: &long,
+                ..texts
+            }),
+            texts_of(RequestTexts {
+                caller: &long,
+                listener: &long,
+                path: &long,
+                tool: &long,
+                agent: &long,
+                ..texts
+            }),
+        ];
+        for form in [LogFormat::Text, LogFormat::Json] {
+            let (output, kept) = LogOutput::kept(form);
+            lines.iter().for_each(|line| output.add_access(Instant::now(), line));
+            let log = || lines.iter().for_each(|line| line.log(Instant::now()));
+            let expected = written(form == LogFormat::Json, "info", log);
+            assert_eq!(without_times(&kept()), without_times(&expected));
+        }
+    }
+
     #[test]
     fn line_that_waited_is_that_of_an_event_and_in_its_place() {
         let lines = [
@@ -277,16 +351,6 @@ mod tests {
             }
             output.add_text(b"end\n");
             let (kept, expected) = (kept(), expected + "end\n");
-            // They differ in their times.
-            let without_times = |text: &str| -> Vec<String> {
-                let cut = |line: &str| {
-                    line.find("20").filter(|_| line.contains("INFO")).map(|at| {
-                        let (start, rest) = line.split_at(at);
-                        [start, rest.split_at(27).1].concat()
-                    })
-                };
-                text.lines().map(|line| cut(line).unwrap_or_else(|| line.to_owned())).collect()
-            };
             assert_eq!(without_times(&kept), without_times(&expected));
         }
     }

@@ -14,6 +14,7 @@ use prometheus::IntCounter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::log::{FormattedLines, LogFormat};
+use super::log_line::RepeatedFields;
 use super::request_facts::{CompletedRequest, RequestFacts, RequestTexts, TextLengths};
 use crate::sync::{lock, recover};
 
@@ -106,6 +107,8 @@ struct WaitingLines {
     texts: String,
     /// The room to format them, which begins with the lines that were formatted last.
     formatted: Vec<u8>,
+    /// The fields of the line that was formatted last. Most calls of a busy client differ from the one before in few.
+    repeated: RepeatedFields,
 }
 
 /// A line of the access log that is not formatted yet.
@@ -144,16 +147,23 @@ impl WaitingLines {
 
     /// Removes all lines, and returns them formatted.
     fn format(&mut self, form: LogFormat) -> &[u8] {
-        let Self { access, texts, formatted } = self;
+        let Self { access, texts, formatted, repeated } = self;
         let mut lines = FormattedLines::new(formatted, form);
         // Requests read one clock only.
         let (now, clock) = (Instant::now(), SystemTime::now());
-        let mut rest = texts.as_str();
-        for WaitingAccess { ended, lengths, facts } in access.drain(..) {
-            let line = CompletedRequest { texts: RequestTexts::split_off(&mut rest, lengths), facts };
-            let at = clock.checked_sub(now.saturating_duration_since(ended)).unwrap_or(clock);
-            line.write_to(at, Some(&mut lines));
+        let (mut rest, mut before) = (texts.as_str(), None);
+        for WaitingAccess { ended, lengths, facts } in &*access {
+            let common = lengths.common_texts(rest);
+            if before.is_none_or(|(texts, other)| texts != common || !facts.is_same_call(other)) {
+                repeated.clear();
+            }
+            before = Some((common, facts));
+            let line =
+                CompletedRequest { texts: RequestTexts::split_off(&mut rest, *lengths), facts: *facts };
+            let at = clock.checked_sub(now.saturating_duration_since(*ended)).unwrap_or(clock);
+            line.write_to(at, Some(&mut lines), repeated);
         }
+        access.clear();
         texts.clear();
         lines.finish()
     }

@@ -12,7 +12,8 @@ use crate::hex::HexText;
 
 /// Writes a line of level `info`: `log_line!("target", KIND NAME = VALUE, …)`. The kinds are the
 /// methods of [`LogLine`]. With `to OUTPUT, at TIME;` before, the line has this time and goes to an optional
-/// [`LineOutput`]; without one it is an event.
+/// [`LineOutput`]; without one it is an event. Fields in `@repeated NAME { … }` are copied from the
+/// [`RepeatedFields`] of this name, if it has some.
 macro_rules! log_line {
     ($target:literal, $($fields:tt)*) => {
         match $crate::telemetry::log::output() {
@@ -41,12 +42,39 @@ macro_rules! log_line {
             }
         }
     };
+    (
+        @event_of $target:literal, $($kind:ident $name:ident = $value:expr,)*
+        @repeated $repeated:ident { $($r_kind:ident $r_name:ident = $r_value:expr,)* }
+        $($l_kind:ident $l_name:ident = $l_value:expr,)*
+    ) => {
+        $crate::telemetry::log_line::log_line!(
+            @event_of $target,
+            $($kind $name = $value,)* $($r_kind $r_name = $r_value,)* $($l_kind $l_name = $l_value,)*
+        )
+    };
     (@event_of $target:literal, $($kind:ident $name:ident = $value:expr),* $(,)?) => {
         tracing::info!(
             target: $target,
             $($name = $crate::telemetry::log_line::log_line!(@event $kind $value)),*
         )
     };
+    (
+        @line $is_json:literal $target:literal, $at:expr, $output:expr, $($kind:ident $name:ident = $value:expr,)*
+        @repeated $repeated:ident { $($r_kind:ident $r_name:ident = $r_value:expr,)* }
+        $($l_kind:ident $l_name:ident = $l_value:expr,)*
+    ) => {{
+        $crate::telemetry::log_line::LineOutput::write_line($output, |block| {
+            let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, $at, block);
+            $(line.$kind($crate::telemetry::log_line::log_line!(@name $name), $value);)*
+            if !line.repeat($repeated) {
+                let start = line.length();
+                $(line.$r_kind($crate::telemetry::log_line::log_line!(@name $r_name), $r_value);)*
+                line.keep_since(start, $repeated);
+            }
+            $(line.$l_kind($crate::telemetry::log_line::log_line!(@name $l_name), $l_value);)*
+            line.end($target)
+        });
+    }};
     (@line $is_json:literal $target:literal, $at:expr, $output:expr, $($kind:ident $name:ident = $value:expr),* $(,)?) => {{
         $crate::telemetry::log_line::LineOutput::write_line($output, |block| {
             let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, $at, block);
@@ -107,6 +135,17 @@ impl WrittenLine {
     pub(super) fn read<'l>(&'l self, block: &'l LineBlock) -> (&'l [u8], bool) {
         let in_block = block.get(..self.used).unwrap_or_default();
         (if self.full.is_empty() { in_block } else { &self.full }, self.may_hide)
+    }
+}
+
+/// Fields of the line before that the next line has too, as they were written. None by default.
+#[derive(Default)]
+pub(super) struct RepeatedFields(Vec<u8>);
+
+impl RepeatedFields {
+    /// Forgets the fields: the next line has others.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 
@@ -204,6 +243,24 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
 
     fn empty(block: &'b mut LineBlock) -> Self {
         Self { full: Vec::new(), block, used: 0, may_hide: false }
+    }
+
+    /// Adds fields of the line before. Returns false if there are none.
+    pub(super) fn repeat(&mut self, RepeatedFields(fields): &RepeatedFields) -> bool {
+        self.push_bytes(fields);
+        !fields.is_empty()
+    }
+
+    /// Returns the length of the line so far, if it fits into the block.
+    pub(super) fn length(&self) -> usize {
+        self.used
+    }
+
+    /// Keeps the fields that were added since the line had this length, if the next line can have them as they are.
+    pub(super) fn keep_since(&self, start: usize, RepeatedFields(fields): &mut RepeatedFields) {
+        if self.full.is_empty() && !self.may_hide {
+            fields.extend_from_slice(self.block.get(start..self.used).unwrap_or_default());
+        }
     }
 
     /// Adds text of a peer or an identifier, as [`Sanitized`] shows it.

@@ -70,6 +70,13 @@ impl TextLengths {
     pub(super) fn sum(self) -> usize {
         self.0.into_iter().map(usize::from).sum()
     }
+
+    /// Returns the texts at the start of such a string that several requests may have in common, all but the id, as one and
+    /// their lengths.
+    pub(super) fn common_texts(self, joined: &str) -> ([u16; 6], &str) {
+        let [request, lengths @ ..] = self.0;
+        (lengths, joined.get(usize::from(request)..self.sum()).unwrap_or_default())
+    }
 }
 
 /// Returns the part of a peer's text that can be logged, and one character more: if there is more, the line says so.
@@ -117,6 +124,14 @@ pub(crate) struct RequestFacts {
     pub(crate) outcome: Outcome,
     /// The fault, by its public name.
     pub(crate) fault: Option<&'static str>,
+}
+
+impl RequestFacts {
+    /// Returns true if another request has the same facts about its client's call: all that do not differ from call to call.
+    pub(super) fn is_same_call(&self, other: &Self) -> bool {
+        let of = |facts: &Self| (facts.status, facts.rpc, facts.era, facts.version);
+        of(self) == of(other)
+    }
 }
 
 /// A completed request with texts of its own.
