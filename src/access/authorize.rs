@@ -198,7 +198,17 @@ impl Authorizer {
 
     /// Returns true if a caller may use a built-in tool on an agent, and the agent accepts it.
     pub(crate) fn may_use(&self, caller: &Caller, agent: &str, tool: TaskTool) -> bool {
-        let found = self.directory.find(agent);
+        self.may_use_on(caller, agent, self.directory.find(agent).map(|found| &**found), tool)
+    }
+
+    /// As [`Authorizer::may_use`], for an agent that was looked up already.
+    pub(crate) fn may_use_on(
+        &self,
+        caller: &Caller,
+        agent: &str,
+        found: Option<&Agent>,
+        tool: TaskTool,
+    ) -> bool {
         if found.is_some_and(|agent| !agent.settings.accepts_tool(tool.name())) {
             return false;
         }

@@ -352,14 +352,18 @@ impl TaskLookup {
         client: &'a ClientContext<'_>,
         agent: &'a str,
     ) -> ResultContext<'a> {
-        let has = |tool| self.settings.subagent_tools && self.authorizer.may_use(&client.caller, agent, tool);
+        let found = self.directory.find(agent);
+        let has = |tool| {
+            let found = found.map(|found| &**found);
+            self.settings.subagent_tools && self.authorizer.may_use_on(&client.caller, agent, found, tool)
+        };
         ResultContext {
             version: client.version,
             caller: client.caller.name(),
             sealer: &self.sealer,
             agent,
             task_tools: TaskTools { wait: has(TaskTool::Wait), send: has(TaskTool::Send) },
-            extensions: self.active_extensions(agent),
+            extensions: found.map_or(&[], |found| &found.settings.extensions),
             links: self.settings.resource_links,
         }
     }

@@ -144,8 +144,9 @@ impl ClientLimitTable {
 
 /// Returns false if the start of the text differs from that of the pattern, which has lower case: it does not fit then.
 fn may_fit(pattern: &str, text: &str) -> bool {
-    let start = pattern.split('*').next().unwrap_or_default().as_bytes();
-    text.as_bytes().get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start))
+    let mut text = text.bytes().map(|byte| byte.to_ascii_lowercase());
+    // Most texts differ in the first character.
+    pattern.bytes().take_while(|byte| *byte != b'*').all(|expected| text.next() == Some(expected))
 }
 
 #[cfg(test)]
