@@ -201,7 +201,7 @@ impl Authorizer {
         self.may_use_on(caller, agent, self.directory.find(agent).map(|found| &**found), tool)
     }
 
-    /// As [`Authorizer::may_use`], for an agent that was looked up already.
+    /// Returns the same as [`Authorizer::may_use`]; `found` is the agent of this name.
     pub(crate) fn may_use_on(
         &self,
         caller: &Caller,

@@ -52,7 +52,8 @@ impl ObjectText {
     pub(crate) fn add_text(&mut self, name: &'static str, text: &str) {
         debug_assert!(!has_escapes(name.as_bytes()), "{name:?} has to be escaped");
         self.json.reserve(name.len() + text.len() + 6);
-        self.json.push_str(self.separator());
+        self.json.push(self.separator());
+        self.json.push('"');
         self.json.push_str(name);
         self.json.push_str("\":");
         self.push_string(text);
@@ -60,7 +61,7 @@ impl ObjectText {
 
     /// Adds a member that is JSON.
     pub(crate) fn add_raw(&mut self, name: &str, value: &RawValue) {
-        self.json.push(if self.json.is_empty() { '{' } else { ',' });
+        self.json.push(self.separator());
         self.push_string(name);
         self.json.push(':');
         self.json.push_str(value.get());
@@ -81,9 +82,9 @@ impl ObjectText {
         Box::deserialize(MapDeserializer::new(std::iter::once((RAW_VALUE, self.json)))).map(Some)
     }
 
-    /// Returns the start of the next member, up to its name.
-    fn separator(&self) -> &'static str {
-        if self.json.is_empty() { "{\"" } else { ",\"" }
+    /// Returns the character before the next member.
+    fn separator(&self) -> char {
+        if self.json.is_empty() { '{' } else { ',' }
     }
 
     fn push_string(&mut self, text: &str) {

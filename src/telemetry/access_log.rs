@@ -28,9 +28,11 @@ impl CompletedRequest<'_> {
         }
     }
 
-    /// Adds the line of a request that ended at this time to formatted ones; without these it is an event. Repeated fields are
-    /// those of a line with the same texts, but for the id of the request, and of the same call (see
-    /// [`RequestFacts::is_same_call`](super::request_facts::RequestFacts::is_same_call)).
+    /// Adds the line of a request that ended at this time to formatted ones; without these it is an event.
+    ///
+    /// The fields in `@repeated` are those of the line before, if `repeated` has them. It has to be empty where one of them
+    /// differs: [`RequestTexts`](super::request_facts::RequestTexts) but for the id, or one of
+    /// [`RequestFacts::repeated`](super::request_facts::RequestFacts::repeated), which names each fact that is used there.
     pub(super) fn write_to(
         &self,
         at: SystemTime,
@@ -203,7 +205,7 @@ pub(crate) fn not_admitted(scope: Option<&RequestScope>, why: &'static str) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::IpAddr;
     use std::time::Duration;
 
@@ -255,8 +257,8 @@ mod tests {
         }
     }
 
-    /// The lines without their times.
-    fn without_times(text: &str) -> Vec<String> {
+    /// Returns the lines without their times.
+    pub(in crate::telemetry) fn without_times(text: &str) -> Vec<String> {
         let cut = |line: &str| {
             line.find("20").filter(|_| line.contains("INFO")).map(|at| {
                 let (start, rest) = line.split_at(at);
@@ -264,60 +266,6 @@ mod tests {
             })
         };
         text.lines().map(|line| cut(line).unwrap_or_else(|| line.to_owned())).collect()
-    }
-
-    #[test]
-    fn lines_with_fields_of_the_line_before_are_those_of_events() {
-        let first = line();
-        let (texts, facts) = (RequestTexts { tool: "forecast", ..first.texts }, first.facts);
-        let plain = CompletedRequest { texts, facts };
-        let long = "t".repeat(150);
-        let facts_of = |facts| CompletedRequest { texts, facts };
-        let texts_of = |texts| CompletedRequest { texts, facts };
-        let other_request = texts_of(RequestTexts { request: "7f-22", ..texts });
-        let lines = [
-            plain,
-            other_request,
-            // Each differs in one field from the line before and from the one behind it.
-            facts_of(RequestFacts { status: 503, ..facts }),
-            facts_of(RequestFacts { rpc: Some(Method::TasksGet), ..facts }),
-            facts_of(RequestFacts { era: Some("modern"), ..facts }),
-            facts_of(RequestFacts { version: Some("2026-07-28"), ..facts }),
-            texts_of(RequestTexts { caller: "bob", ..texts }),
-            texts_of(RequestTexts { listener: "0.0.0.0:8081", ..texts }),
-            texts_of(RequestTexts { method: "PUT", ..texts }),
-            texts_of(RequestTexts { path: "/mcp/w", ..texts }),
-            // The same characters in other texts.
-            texts_of(RequestTexts { path: "/mcp/", tool: "wforecast", ..texts }),
-            texts_of(RequestTexts { agent: "", ..texts }),
-            // Text that has to be escaped, twice.
-            first,
-            first,
-            // Fields that do not fit into the block of a line, twice.
-            texts_of(RequestTexts {
-                caller: &long,
-                listener: &long,
-                path: &long,
-                tool: &long,
-                agent: &long,
-                ..texts
-            }),
-            texts_of(RequestTexts {
-                caller: &long,
-                listener: &long,
-                path: &long,
-                tool: &long,
-                agent: &long,
-                ..texts
-            }),
-        ];
-        for form in [LogFormat::Text, LogFormat::Json] {
-            let (output, kept) = LogOutput::kept(form);
-            lines.iter().for_each(|line| output.add_access(Instant::now(), line));
-            let log = || lines.iter().for_each(|line| line.log(Instant::now()));
-            let expected = written(form == LogFormat::Json, "info", log);
-            assert_eq!(without_times(&kept()), without_times(&expected));
-        }
     }
 
     #[test]

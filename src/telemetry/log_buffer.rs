@@ -107,7 +107,7 @@ struct WaitingLines {
     texts: String,
     /// The room to format them, which begins with the lines that were formatted last.
     formatted: Vec<u8>,
-    /// The fields of the line that was formatted last. Most calls of a busy client differ from the one before in few.
+    /// Fields of the line that was formatted last: calls of a busy client have half of them in common.
     repeated: RepeatedFields,
 }
 
@@ -154,10 +154,11 @@ impl WaitingLines {
         let (mut rest, mut before) = (texts.as_str(), None);
         for WaitingAccess { ended, lengths, facts } in &*access {
             let common = lengths.common_texts(rest);
-            if before.is_none_or(|(texts, other)| texts != common || !facts.is_same_call(other)) {
+            let values = (common, facts.repeated());
+            if before != Some(values) {
                 repeated.clear();
             }
-            before = Some((common, facts));
+            before = Some(values);
             let line =
                 CompletedRequest { texts: RequestTexts::split_off(&mut rest, *lengths), facts: *facts };
             let at = clock.checked_sub(now.saturating_duration_since(*ended)).unwrap_or(clock);
@@ -400,6 +401,10 @@ mod tests {
     use time::format_description::well_known::Rfc3339;
 
     use super::*;
+    use crate::hex::HexText;
+    use crate::telemetry::access_log::tests::without_times;
+    use crate::telemetry::label::Method;
+    use crate::telemetry::log::tests::written;
     use crate::telemetry::log_line::MAX_LOGGED_CHARS;
 
     /// Counts the writes.
@@ -413,6 +418,72 @@ mod tests {
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
+        }
+    }
+
+    /// Each variant comes behind a line that differs from it in one field, and behind itself.
+    #[test]
+    fn repeated_fields_are_those_of_the_line() {
+        let long = "t".repeat(150);
+        let long_id = "7".repeat(MAX_LOGGED_CHARS);
+        let texts = RequestTexts {
+            request: "7f-1",
+            caller: "ann",
+            listener: "0.0.0.0:8080",
+            method: "POST",
+            path: "/mcp/weather",
+            tool: "forecast",
+            agent: "weather",
+        };
+        let wide = RequestTexts { caller: &long, listener: &long, path: &long, ..texts };
+        let facts = RequestFacts {
+            status: 200,
+            rpc: Some(Method::ToolsCall),
+            era: Some("legacy"),
+            ..RequestFacts::default()
+        };
+        let client = Some("2001:db8::1".parse().unwrap());
+        let with_texts = |texts| CompletedRequest { texts, facts };
+        let with_facts = |facts| CompletedRequest { texts, facts };
+        let pairs = [
+            [with_texts(texts), with_texts(RequestTexts { request: "7f-22", ..texts })],
+            [with_texts(texts), with_texts(RequestTexts { caller: "bob", ..texts })],
+            [with_texts(texts), with_texts(RequestTexts { listener: "0.0.0.0:8081", ..texts })],
+            [with_texts(texts), with_texts(RequestTexts { method: "PUT", ..texts })],
+            [with_texts(texts), with_texts(RequestTexts { path: "/mcp/w", ..texts })],
+            [with_texts(texts), with_texts(RequestTexts { tool: "", ..texts })],
+            [with_texts(texts), with_texts(RequestTexts { agent: "bard", ..texts })],
+            // The same characters in other texts.
+            [with_texts(texts), with_texts(RequestTexts { tool: "forecastw", agent: "eather", ..texts })],
+            [with_facts(facts), with_facts(RequestFacts { status: 503, ..facts })],
+            [with_facts(facts), with_facts(RequestFacts { rpc: Some(Method::TasksGet), ..facts })],
+            [with_facts(facts), with_facts(RequestFacts { era: Some("modern"), ..facts })],
+            [with_facts(facts), with_facts(RequestFacts { version: Some("2026-07-28"), ..facts })],
+            [with_facts(facts), with_facts(RequestFacts { trace: Some(HexText::new([1; 16])), ..facts })],
+            [with_facts(facts), with_facts(RequestFacts { client, ..facts })],
+            [with_facts(facts), with_facts(RequestFacts { session: Some(1), task: Some(2), ..facts })],
+            [
+                with_facts(facts),
+                with_facts(RequestFacts { context: Some(3), fault: Some("timeout"), ..facts }),
+            ],
+            // Text that is escaped is not copied.
+            [with_texts(texts), with_texts(RequestTexts { tool: "fore\ncast", ..texts })],
+            // Fields that do not fit into the block of the next line, and those that never do.
+            [with_texts(wide), with_texts(RequestTexts { request: &long_id, ..wide })],
+            [with_texts(texts), with_texts(RequestTexts { tool: &long, agent: &long, ..wide })],
+        ];
+        for form in [LogFormat::Text, LogFormat::Json] {
+            for pair in pairs {
+                let mut lines = WaitingLines::default();
+                let [one, other] = pair;
+                let all = [one, one, other, other, one];
+                all.iter().for_each(|line| lines.add(Instant::now(), line));
+                let formatted = String::from_utf8(lines.format(form).to_vec()).unwrap();
+                assert!(!lines.repeated.is_empty(), "fields of the last line are kept");
+                let log = || all.iter().for_each(|line| line.log(Instant::now()));
+                let expected = written(form == LogFormat::Json, "info", log);
+                assert_eq!(without_times(&formatted), without_times(&expected));
+            }
         }
     }
 

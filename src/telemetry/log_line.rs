@@ -13,7 +13,7 @@ use crate::hex::HexText;
 /// Writes a line of level `info`: `log_line!("target", KIND NAME = VALUE, …)`. The kinds are the
 /// methods of [`LogLine`]. With `to OUTPUT, at TIME;` before, the line has this time and goes to an optional
 /// [`LineOutput`]; without one it is an event. Fields in `@repeated NAME { … }` are copied from the
-/// [`RepeatedFields`] of this name, if it has some.
+/// [`RepeatedFields`] of this name, if it has some; else they are written, and added to it.
 macro_rules! log_line {
     ($target:literal, $($fields:tt)*) => {
         match $crate::telemetry::log::output() {
@@ -67,7 +67,7 @@ macro_rules! log_line {
             let mut line = $crate::telemetry::log_line::LogLine::<$is_json>::new($target, $at, block);
             $(line.$kind($crate::telemetry::log_line::log_line!(@name $name), $value);)*
             if !line.repeat($repeated) {
-                let start = line.length();
+                let start = line.begin_repeated();
                 $(line.$r_kind($crate::telemetry::log_line::log_line!(@name $r_name), $r_value);)*
                 line.keep_since(start, $repeated);
             }
@@ -138,12 +138,28 @@ impl WrittenLine {
     }
 }
 
-/// Fields of the line before that the next line has too, as they were written. None by default.
+/// Fields of the line before, as they were written; none if it had none that can be copied.
+///
+/// The owner has to remove them before a line with other values.
 #[derive(Default)]
 pub(super) struct RepeatedFields(Vec<u8>);
 
+/// The start of fields that the next line may repeat.
+pub(super) struct RepeatedStart {
+    /// The bytes of the block before them.
+    used: usize,
+    /// True if the line had text before them that was not checked for hidden characters.
+    may_hide: bool,
+}
+
 impl RepeatedFields {
-    /// Forgets the fields: the next line has others.
+    /// Returns true if there are none.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Removes the fields: the next line has other values.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -245,22 +261,24 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
         Self { full: Vec::new(), block, used: 0, may_hide: false }
     }
 
-    /// Adds fields of the line before. Returns false if there are none.
+    /// Adds the fields of the line before. Returns false if there are none.
     pub(super) fn repeat(&mut self, RepeatedFields(fields): &RepeatedFields) -> bool {
         self.push_bytes(fields);
         !fields.is_empty()
     }
 
-    /// Returns the length of the line so far, if it fits into the block.
-    pub(super) fn length(&self) -> usize {
-        self.used
+    /// Begins fields that the next line may repeat.
+    pub(super) fn begin_repeated(&mut self) -> RepeatedStart {
+        RepeatedStart { used: self.used, may_hide: std::mem::take(&mut self.may_hide) }
     }
 
-    /// Keeps the fields that were added since the line had this length, if the next line can have them as they are.
-    pub(super) fn keep_since(&self, start: usize, RepeatedFields(fields): &mut RepeatedFields) {
+    /// Keeps the fields that were added since this start for the next line, unless they have text that was not checked or
+    /// the block had no room for them.
+    pub(super) fn keep_since(&mut self, start: RepeatedStart, RepeatedFields(fields): &mut RepeatedFields) {
         if self.full.is_empty() && !self.may_hide {
-            fields.extend_from_slice(self.block.get(start..self.used).unwrap_or_default());
+            fields.extend_from_slice(self.block.get(start.used..self.used).unwrap_or_default());
         }
+        self.may_hide |= start.may_hide;
     }
 
     /// Adds text of a peer or an identifier, as [`Sanitized`] shows it.

@@ -71,8 +71,8 @@ impl TextLengths {
         self.0.into_iter().map(usize::from).sum()
     }
 
-    /// Returns the texts at the start of such a string that several requests may have in common, all but the id, as one and
-    /// their lengths.
+    /// Returns all texts but the id of the request, from a string that begins with these texts: their lengths, and the
+    /// texts one behind the other. Requests of a client often have them in common.
     pub(super) fn common_texts(self, joined: &str) -> ([u16; 6], &str) {
         let [request, lengths @ ..] = self.0;
         (lengths, joined.get(usize::from(request)..self.sum()).unwrap_or_default())
@@ -126,11 +126,13 @@ pub(crate) struct RequestFacts {
     pub(crate) fault: Option<&'static str>,
 }
 
+/// The facts that lines of the access log repeat: status, method, era, version.
+pub(super) type RepeatedFacts = (u16, Option<Method>, Option<&'static str>, Option<&'static str>);
+
 impl RequestFacts {
-    /// Returns true if another request has the same facts about its client's call: all that do not differ from call to call.
-    pub(super) fn is_same_call(&self, other: &Self) -> bool {
-        let of = |facts: &Self| (facts.status, facts.rpc, facts.era, facts.version);
-        of(self) == of(other)
+    /// Returns the facts that calls of a client often have in common, for the fields in `@repeated` of the access log.
+    pub(super) fn repeated(&self) -> RepeatedFacts {
+        (self.status, self.rpc, self.era, self.version)
     }
 }
 

@@ -223,10 +223,10 @@ async fn slow_reader_holds_agent_back() {
     assert!(words(&finished.response["result"]).starts_with("1999"));
 }
 
-/// The client reads nothing for longer than the agent may be silent: the agent has more to say, and is not asked for its task.
+/// The client reads nothing for longer than the agent may be silent. The agent has sent more, and is not asked for its task.
 #[tokio::test]
 async fn slow_reader_is_no_silence_of_agent() {
-    let scene = Scene::tuned("streams: { idle_timeout: 200ms }").await;
+    let scene = Scene::tuned("streams: { idle_timeout: 1s }").await;
     let text = "x".repeat(8_000);
     scene.agent.on_send(move |request| match request.text().as_str() {
         "silent" => Reply::stream().event(v1::task("raw-silent", RAW_CONTEXT, "working")).stall(),
@@ -241,10 +241,12 @@ async fn slow_reader_is_no_silence_of_agent() {
     });
     let unread = scene.call_with(json!({ "text": "long" }), json!({ "progressToken": "p" })).await;
     assert!(unread.is_stream());
-    // Each of these waits for the whole time in which the other agent may be silent.
+    // Each of these waits for the whole time for which a stream may be silent.
     for _ in 0..3 {
         assert_eq!(words(&scene.said("silent").await), "asked for");
     }
+    let first = scene.agent.calls("SendStreamingMessage")[0].number;
+    assert!(!scene.agent.log().answered.contains(&first), "the agent waits for the client");
     let finished = unread.finish().await;
     assert!(words(&finished.response["result"]).starts_with("1999"));
     let asked: Vec<Value> =
