@@ -14,8 +14,8 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::json_writer::{RAW_VALUE, escapes};
-use super::shared_body::plain_run;
+use super::escape_search::{plain_bytes, plain_in_chunk};
+use super::json_writer::RAW_VALUE;
 
 /// Reads a value from JSON, which is all of `json` but white space around it.
 ///
@@ -417,63 +417,10 @@ fn context_of(end: u8) -> &'static str {
 /// Digits of a number that is always a `u64`.
 const SHORT_DIGITS: usize = 19;
 
-/// Returns the number of bytes before the first quotation mark, backslash or control character.
-#[inline]
-pub(super) fn plain_bytes(text: &[u8]) -> usize {
-    let (chunks, _) = text.as_chunks();
-    let mut at = 0;
-    for chunk in chunks.iter().take(SHORT_CHUNKS) {
-        match plain_in_chunk(*chunk) {
-            8 => at += 8,
-            count => return at + count,
-        }
-    }
-    at + plain_bytes_of_long(text.get(at..).unwrap_or_default())
-}
-
-/// As [`plain_bytes`], for the rest of a long string, or of the text.
-#[inline(never)]
-fn plain_bytes_of_long(text: &[u8]) -> usize {
-    plain_run(text, || plain_bytes_by_blocks(text))
-}
-
-fn plain_bytes_by_blocks(text: &[u8]) -> usize {
-    let (blocks, _) = text.as_chunks();
-    let at = blocks.iter().take_while(|block| is_plain(block)).count() * BLOCK_BYTES;
-    let (chunks, rest) = text.get(at..).unwrap_or_default().as_chunks();
-    match chunks.iter().map(|chunk| plain_in_chunk(*chunk)).enumerate().find(|(_, count)| *count < 8) {
-        Some((place, count)) => at + place * 8 + count,
-        None => {
-            let plain = |byte: &&u8| **byte >= b' ' && **byte != b'"' && **byte != b'\\';
-            at + chunks.len() * 8 + rest.iter().take_while(plain).count()
-        }
-    }
-}
-
 /// Returns the place of the first byte from `start` on that is no digit.
 fn after_digits(text: &[u8], start: usize) -> usize {
     let rest = text.get(start..).unwrap_or_default();
     start + rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
-}
-
-/// Chunks of eight bytes at the start of a string, or after an escape, that are examined one by one: most lines of a text
-/// have fewer bytes.
-const SHORT_CHUNKS: usize = 16;
-
-/// Bytes of a long string that are examined at once.
-const BLOCK_BYTES: usize = 64;
-
-/// Returns true if all bytes of a block are plain, without an early end, so that vector instructions examine it.
-fn is_plain(block: &[u8; BLOCK_BYTES]) -> bool {
-    let special = |byte: &u8| u8::from(*byte < b' ') | u8::from(*byte == b'"') | u8::from(*byte == b'\\');
-    block.iter().fold(0, |all, byte| all | special(byte)) == 0
-}
-
-/// Returns the number of plain bytes at the start of eight bytes.
-#[inline]
-fn plain_in_chunk(chunk: [u8; 8]) -> usize {
-    // The first byte is the lowest; where none is found the count is 64 / 8.
-    escapes(u64::from_le_bytes(chunk)).trailing_zeros() as usize / 8
 }
 
 impl<'de> Deserializer<'de> for &mut JsonReader<'de> {

@@ -11,6 +11,8 @@ use serde::{Deserialize as _, Serialize};
 use serde_json::Error;
 use serde_json::value::RawValue;
 
+use super::escape_search::has_escapes;
+
 /// The name with which a [`RawValue`] is serialized, and read. Its text is written as it is.
 pub(super) const RAW_VALUE: &str = "$serde_json::private::RawValue";
 
@@ -147,32 +149,6 @@ fn write_string(out: &mut Vec<u8>, text: &str) -> Result<(), Error> {
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
     Ok(())
-}
-
-/// Returns true if a string has a character that has to be escaped in JSON (RFC 8259 §7).
-fn has_escapes(text: &[u8]) -> bool {
-    let (chunks, rest) = text.as_chunks();
-    // The last eight bytes overlap those before; a shorter text is filled up with zeros as text.
-    let last = match text.last_chunk() {
-        Some(last) => u64::from_le_bytes(*last),
-        None => rest.iter().fold(u64::from_le_bytes([b'0'; 8]), |chunk, byte| chunk << 8 | u64::from(*byte)),
-    };
-    // Up to 64 bytes at once, without an early end within them.
-    chunks
-        .chunks(8)
-        .any(|eight| eight.iter().fold(0, |all, chunk| all | escapes(u64::from_le_bytes(*chunk))) != 0)
-        || escapes(last) != 0
-}
-
-/// Returns a number that is not zero if one of eight bytes has to be escaped: a control character, a quotation mark or a
-/// backslash.
-#[inline]
-pub(super) fn escapes(chunk: u64) -> u64 {
-    const EACH: u64 = u64::from_le_bytes([1; 8]);
-    // The highest bit of each byte that is below a limit. Above the lowest such byte it may be set for others too.
-    let below = |chunk: u64, limit: u8| chunk.wrapping_sub(EACH * u64::from(limit)) & !chunk;
-    let equal = |byte: u8| below(chunk ^ (EACH * u64::from(byte)), 1);
-    (below(chunk, b' ') | equal(b'"') | equal(b'\\')) & (EACH << 7)
 }
 
 /// Writes numbers with serde_json.

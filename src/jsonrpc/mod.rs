@@ -9,6 +9,7 @@
 //!
 //! Pure. Out of scope: MCP and A2A; the layers above define methods and their params.
 
+mod escape_search;
 mod json_reader;
 mod json_text;
 mod json_writer;
@@ -26,7 +27,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use json_reader::plain_bytes;
+use escape_search::plain_bytes;
 pub(crate) use json_reader::{ReadError, read_json, read_json_seed};
 pub use json_text::JsonText;
 pub(crate) use json_writer::{ObjectText, write_json};
