@@ -1,9 +1,9 @@
 //! Reads JSON as serde_json does, with less work for text that is only passed on.
 //!
 //! A message is read in layers: its envelope first, then what the method has, then a part; each keeps the values of
-//! the next as raw JSON, so that a long text is examined several times before it is copied. Here a long string is
-//! examined 64 bytes at a time, by vector instructions, and a value that is passed on is not taken apart. Strings with
-//! escapes, and numbers other than short natural ones, are read by serde_json.
+//! the next as raw JSON, so that a long text is examined several times before it is copied. Here a string is examined by
+//! vector instructions, and a value that is passed on is not taken apart. Strings with escapes, and numbers other than
+//! short natural ones, are read by serde_json.
 
 use std::fmt;
 
@@ -166,8 +166,8 @@ impl<'de> JsonReader<'de> {
     /// Skips the string that begins here. Returns true if there are escapes in it.
     #[inline]
     fn skip_string(&mut self) -> Result<bool, ReadError> {
-        // Most names of members end within eight bytes.
-        if let Some(chunk) = self.json.as_bytes().get(self.at + 1..).and_then(<[u8]>::first_chunk::<8>) {
+        // Most strings that are no text end within a chunk.
+        if let Some(chunk) = self.json.as_bytes().get(self.at + 1..).and_then(<[u8]>::first_chunk) {
             let count = plain_in_chunk(*chunk);
             if chunk.get(count) == Some(&b'"') {
                 self.at += count + 2;

@@ -1,9 +1,8 @@
 //! Writes compact JSON, byte for byte as serde_json does, with about half of the instructions.
 //!
 //! Messages consist of short strings, most of them names of members, of which serde_json examines and adds each part on its
-//! own. Here a string is examined eight bytes at a time and added at once, and the names of a struct, which are those of the
-//! source and must need no escapes, are not examined. Numbers, and strings with characters that have to be escaped, are written
-//! by serde_json.
+//! own. Here a string is examined sixteen bytes at a time and added at once, and the names of a struct, which are those of the
+//! source and must need no escapes, are not examined. Numbers are written by serde_json.
 
 use serde::de::value::MapDeserializer;
 use serde::ser::{self, Error as _, Serializer};
@@ -11,7 +10,8 @@ use serde::{Deserialize as _, Serialize};
 use serde_json::Error;
 use serde_json::value::RawValue;
 
-use super::escape_search::has_escapes;
+use super::escape_search::{has_escapes, plain_bytes};
+use crate::hex::HexText;
 
 /// The name with which a [`RawValue`] is serialized, and read. Its text is written as it is.
 pub(super) const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -127,11 +127,11 @@ impl<'w> JsonSerializer<'w> {
     }
 
     /// Begins the object with the name of a variant, and the object or array in it.
-    fn variant(self, name: &'static str, start: &str, end: &'static str) -> Result<MemberWriter<'w>, Error> {
+    fn variant(self, name: &'static str, start: &str, end: &'static str) -> MemberWriter<'w> {
         self.out.push(b'{');
-        write_string(self.out, name)?;
+        write_string(self.out, name);
         self.out.push(b':');
-        Ok(self.members(start, end))
+        self.members(start, end)
     }
 }
 
@@ -140,15 +140,37 @@ fn no_key() -> Error {
 }
 
 /// Adds a string in quotation marks.
-fn write_string(out: &mut Vec<u8>, text: &str) -> Result<(), Error> {
-    if has_escapes(text.as_bytes()) {
-        return serde_json::to_writer(out, text);
-    }
+fn write_string(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
-    out.extend_from_slice(text.as_bytes());
+    if has_escapes(text.as_bytes()) {
+        write_escaped(out, text.as_bytes());
+    } else {
+        out.extend_from_slice(text.as_bytes());
+    }
     out.push(b'"');
-    Ok(())
+}
+
+/// Adds the characters of a string, with escapes.
+fn write_escaped(out: &mut Vec<u8>, mut text: &[u8]) {
+    while let Some((plain, rest)) = text.split_at_checked(plain_bytes(text)) {
+        out.extend_from_slice(plain);
+        let Some((special, after)) = rest.split_first() else { return };
+        match special {
+            b'"' => out.extend_from_slice(br#"\""#),
+            b'\\' => out.extend_from_slice(br"\\"),
+            b'\n' => out.extend_from_slice(br"\n"),
+            b'\r' => out.extend_from_slice(br"\r"),
+            b'\t' => out.extend_from_slice(br"\t"),
+            0x08 => out.extend_from_slice(br"\b"),
+            0x0c => out.extend_from_slice(br"\f"),
+            control => {
+                out.extend_from_slice(br"\u00");
+                out.extend_from_slice(&HexText::<2>::new([*control]).0);
+            }
+        }
+        text = after;
+    }
 }
 
 /// Writes numbers with serde_json.
@@ -183,15 +205,17 @@ impl<'w> Serializer for JsonSerializer<'w> {
     }
 
     fn serialize_char(self, value: char) -> Result<(), Error> {
-        write_string(self.out, value.encode_utf8(&mut [0; 4]))
+        write_string(self.out, value.encode_utf8(&mut [0; 4]));
+        Ok(())
     }
 
     fn serialize_str(self, value: &str) -> Result<(), Error> {
         if self.role == ValueRole::RawText {
             self.literal(value);
-            return Ok(());
+        } else {
+            write_string(self.out, value);
         }
-        write_string(self.out, value)
+        Ok(())
     }
 
     fn serialize_none(self) -> Result<(), Error> {
@@ -212,7 +236,8 @@ impl<'w> Serializer for JsonSerializer<'w> {
     }
 
     fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Result<(), Error> {
-        write_string(self.out, variant)
+        write_string(self.out, variant);
+        Ok(())
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
@@ -230,7 +255,7 @@ impl<'w> Serializer for JsonSerializer<'w> {
         variant: &'static str,
         value: &T,
     ) -> Result<(), Error> {
-        let members = self.variant(variant, "", "}")?;
+        let members = self.variant(variant, "", "}");
         write_json(members.out, value)?;
         members.finish()
     }
@@ -254,7 +279,7 @@ impl<'w> Serializer for JsonSerializer<'w> {
         variant: &'static str,
         _: usize,
     ) -> Result<MemberWriter<'w>, Error> {
-        self.variant(variant, "[", "]}")
+        Ok(self.variant(variant, "[", "]}"))
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<MemberWriter<'w>, Error> {
@@ -278,7 +303,7 @@ impl<'w> Serializer for JsonSerializer<'w> {
         variant: &'static str,
         _: usize,
     ) -> Result<MemberWriter<'w>, Error> {
-        self.variant(variant, "{", "}}")
+        Ok(self.variant(variant, "{", "}}"))
     }
 }
 
