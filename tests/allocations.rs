@@ -28,14 +28,14 @@ const BOUNDS: [(&str, usize); 12] = [
     ("call: small, to A2A 0.3", 8),
     ("call: small, modern client", 8),
     ("call: 64 KiB text", 8),
-    ("call: 64 KiB nested data", 12),
-    ("reply: small", 17),
-    ("reply: small, from A2A 0.3", 18),
-    ("reply: small, modern client", 17),
-    ("reply: 64 KiB text", 17),
-    ("reply: 64 KiB nested data", 20),
-    ("stream event: status → progress", 14),
-    ("stream event: chunk → progress", 12),
+    ("call: 64 KiB nested data", 10),
+    ("reply: small", 15),
+    ("reply: small, from A2A 0.3", 15),
+    ("reply: small, modern client", 15),
+    ("reply: 64 KiB text", 15),
+    ("reply: 64 KiB nested data", 19),
+    ("stream event: status → progress", 10),
+    ("stream event: chunk → progress", 10),
 ];
 
 // The only test of this file: others would allocate at the same time.

@@ -74,6 +74,36 @@ impl<'de> Deserialize<'de> for LenientString {
     }
 }
 
+/// A type that is written as a word.
+pub(crate) trait FromWord: Sized {
+    /// Returns the value that a word means; `None` if it means as much as no word.
+    fn from_word(word: &str) -> Option<Self>;
+}
+
+/// A word, read without a copy; anything but a string reads as absent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LenientWord<T>(pub(crate) Option<T>);
+
+impl<T> Default for LenientWord<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: FromWord> Deserialize<'de> for LenientWord<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: FromWord> Visitor<'de> for Reader<T> {
+            type Value = LenientWord<T>;
+            absent!(bool, number, list, object);
+            fn visit_str<E>(self, word: &str) -> Result<LenientWord<T>, E> {
+                Ok(LenientWord(T::from_word(word)))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
 /// A version: a string, or the number that some agents write (`0.3`).
 #[derive(Debug, Default)]
 pub(crate) struct VersionText(pub(crate) Option<String>);

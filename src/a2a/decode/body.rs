@@ -12,18 +12,21 @@ use serde_json::value::RawValue;
 
 use super::super::error::AgentError;
 use super::super::lenient::{
-    LenientBool, LenientInteger, LenientList, LenientObject, LenientString, absent, object,
+    FromWord, LenientBool, LenientInteger, LenientList, LenientObject, LenientString, LenientWord, absent,
+    object,
 };
-use super::super::model::{Artifact, Message, Role, StreamResponse, Task, TaskHistory, TaskStatus};
+use super::super::model::{
+    Artifact, Message, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus,
+};
 use super::ErrorIn;
-use super::part::{PartIn, StateIn, parts};
+use super::part::{PartIn, parts};
 
 /// All members of a task, a message or an event in any version.
 #[derive(Default)]
 pub(crate) struct DecodedBody {
     /// The kind that the wrapper names.
     wrapped: Option<DecodedKind>,
-    kind: LenientString,
+    kind: LenientWord<DecodedKind>,
     id: LenientString,
     task_id: LenientString,
     context_id: LenientString,
@@ -37,7 +40,7 @@ pub(crate) struct DecodedBody {
     last_chunk: LenientBool,
     last: LenientBool,
     message_id: LenientString,
-    role: LenientString,
+    role: LenientWord<RoleWord>,
     parts: LenientList<PartIn>,
     reference_task_ids: LenientList<LenientString>,
     extensions: LenientList<LenientString>,
@@ -56,6 +59,19 @@ enum DecodedKind {
     Unknown,
 }
 
+impl FromWord for DecodedKind {
+    fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "" => None,
+            "task" => Some(Self::Task),
+            "message" => Some(Self::Message),
+            "status-update" => Some(Self::Status),
+            "artifact-update" => Some(Self::Artifact),
+            _ => Some(Self::Unknown),
+        }
+    }
+}
+
 impl DecodedBody {
     /// Takes the event out. A body has some 800 bytes, so it is not moved.
     pub(crate) fn take_event(&mut self) -> Result<StreamResponse, AgentError> {
@@ -72,7 +88,7 @@ impl DecodedBody {
     /// is that, regardless of its other members. An id alone is no evidence: JSON-RPC errors have
     /// one.
     pub(super) fn refusal(&mut self) -> Option<ErrorIn> {
-        let is_named = self.kind.is_filled() || self.task_id.is_filled();
+        let is_named = self.kind.0.is_some() || self.task_id.is_filled();
         let is_known = self.wrapped.is_some() || !matches!(self.classify(), DecodedKind::Unknown);
         self.error.0.take().filter(|_| !is_named && !is_known)
     }
@@ -83,17 +99,11 @@ impl DecodedBody {
     }
 
     fn classify(&self) -> DecodedKind {
-        match self.kind.0.as_deref() {
-            Some("task") => return DecodedKind::Task,
-            Some("message") => return DecodedKind::Message,
-            Some("status-update") => return DecodedKind::Status,
-            Some("artifact-update") => return DecodedKind::Artifact,
-            Some("") | None => {}
-            Some(_) => return DecodedKind::Unknown,
-        }
-        if self.artifact.0.is_some() {
+        if let Some(kind) = self.kind.0 {
+            kind
+        } else if self.artifact.0.is_some() {
             DecodedKind::Artifact
-        } else if self.parts.0.is_some() && self.role.is_filled() {
+        } else if self.parts.0.is_some() && self.role.0.is_some() {
             DecodedKind::Message
         } else if self.status.0.is_some() && self.last.0.is_some() {
             // Without `kind`, as in 0.1: only an update can be marked as the last.
@@ -161,7 +171,7 @@ impl DecodedBody {
     fn take_message(&mut self) -> Message {
         Message {
             message_id: take(&mut self.message_id).filled(),
-            role: role(&self.role),
+            role: role(self.role),
             parts: parts(take(&mut self.parts)),
             task_id: take(&mut self.task_id).filled(),
             context_id: take(&mut self.context_id).filled(),
@@ -314,7 +324,7 @@ impl DecodedBody {
 #[serde(default, rename_all = "camelCase")]
 pub(in super::super) struct MessageIn {
     message_id: LenientString,
-    role: LenientString,
+    role: LenientWord<RoleWord>,
     parts: LenientList<PartIn>,
     /// The parts in HTTP+JSON of 0.3.
     content: LenientList<PartIn>,
@@ -329,7 +339,7 @@ impl From<MessageIn> for Message {
     fn from(message: MessageIn) -> Self {
         Self {
             message_id: message.message_id.filled(),
-            role: role(&message.role),
+            role: role(message.role),
             parts: parts(if message.parts.0.is_some() { message.parts } else { message.content }),
             task_id: message.task_id.filled(),
             context_id: message.context_id.filled(),
@@ -348,9 +358,7 @@ impl MessageIn {
     /// Returns the missing member of a client's message: messages of agents are read leniently,
     /// clients get an error.
     pub(in super::super) fn missing_member(&self, needs_id: bool) -> Option<&'static str> {
-        let role = self.role.0.as_deref().unwrap_or_default();
-        let known =
-            ["user", "agent", "ROLE_USER", "ROLE_AGENT"].iter().any(|word| role.eq_ignore_ascii_case(word));
+        let known = matches!(self.role.0, Some(RoleWord::User | RoleWord::Agent));
         match () {
             () if !known => Some("message.role is missing"),
             () if !self.parts.is_filled() => Some("message.parts is missing"),
@@ -360,25 +368,53 @@ impl MessageIn {
     }
 }
 
+/// A role in the form of any version.
+#[derive(Clone, Copy)]
+enum RoleWord {
+    User,
+    Agent,
+    Unknown,
+}
+
+impl FromWord for RoleWord {
+    fn from_word(word: &str) -> Option<Self> {
+        let is = |old: &str, new: &str| word.eq_ignore_ascii_case(old) || word.eq_ignore_ascii_case(new);
+        match word {
+            "" => None,
+            _ if is("agent", "ROLE_AGENT") => Some(Self::Agent),
+            _ if is("user", "ROLE_USER") => Some(Self::User),
+            _ => Some(Self::Unknown),
+        }
+    }
+}
+
 /// Returns the role; a message of an agent has the agent's role unless it declares another.
-pub(super) fn role(role: &LenientString) -> Role {
-    let user = |word: &str| word.eq_ignore_ascii_case("user") || word.eq_ignore_ascii_case("ROLE_USER");
-    if role.0.as_deref().is_some_and(user) { Role::User } else { Role::Agent }
+fn role(word: LenientWord<RoleWord>) -> Role {
+    match word.0 {
+        Some(RoleWord::User) => Role::User,
+        Some(RoleWord::Agent | RoleWord::Unknown) | None => Role::Agent,
+    }
 }
 
 /// A status.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct StatusIn {
-    state: StateIn,
+    state: LenientWord<TaskState>,
     message: LenientObject<MessageIn>,
     timestamp: LenientString,
+}
+
+impl FromWord for TaskState {
+    fn from_word(word: &str) -> Option<Self> {
+        Some(Self::from_wire(word))
+    }
 }
 
 /// Returns the status, if there is one.
 pub(super) fn status(status: LenientObject<StatusIn>) -> Option<TaskStatus> {
     status.0.map(|status| TaskStatus {
-        state: status.state.0,
+        state: status.state.0.unwrap_or(TaskState::Unknown),
         message: status.message.0.map(Message::from),
         timestamp: status.timestamp.filled(),
     })

@@ -1,4 +1,4 @@
-//! Decodes one part, and the word of a state.
+//! Decodes one part.
 //!
 //! A part is classified by its content: `kind` (0.2, 0.3), `type` (in place of it, from some
 //! agents), or neither (1.0). Unknown parts are kept unchanged. Base64 is not decoded, links are
@@ -16,7 +16,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::super::dialect::Dialect;
 use super::super::encode::WRAPPED;
 use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject, absent};
-use super::super::model::{Part, PartBody, TaskState};
+use super::super::model::{Part, PartBody};
 use crate::jsonrpc::JsonText;
 
 /// Returns the parts of a message or an artifact. Items that are not objects are skipped.
@@ -270,29 +270,6 @@ impl<'de> Deserialize<'de> for PartMember {
             }
         }
         deserializer.deserialize_str(Reader)
-    }
-}
-
-/// A state in the form of any version; [`TaskState::Unknown`] if it is not a word.
-pub(super) struct StateIn(pub(super) TaskState);
-
-impl Default for StateIn {
-    fn default() -> Self {
-        Self(TaskState::Unknown)
-    }
-}
-
-impl<'de> Deserialize<'de> for StateIn {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = StateIn;
-            absent!(bool, number, list, object);
-            fn visit_str<E>(self, word: &str) -> Result<StateIn, E> {
-                Ok(StateIn(TaskState::from_wire(word)))
-            }
-        }
-        deserializer.deserialize_any(Reader)
     }
 }
 
