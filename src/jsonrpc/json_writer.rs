@@ -139,8 +139,8 @@ fn no_key() -> Error {
     Error::custom("key must be a string")
 }
 
-/// Adds a string in quotation marks.
-fn write_string(out: &mut Vec<u8>, text: &str) {
+/// Adds a string to `out` in quotation marks, with escapes.
+pub(crate) fn write_string(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
     if has_escapes(text.as_bytes()) {
