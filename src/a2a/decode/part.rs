@@ -9,13 +9,13 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::super::dialect::Dialect;
 use super::super::encode::WRAPPED;
-use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject, absent};
+use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject};
 use super::super::model::{Part, PartBody};
 use crate::jsonrpc::JsonText;
 
