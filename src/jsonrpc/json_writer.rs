@@ -4,6 +4,8 @@
 //! own. Here a string is examined sixteen bytes at a time and added at once, and the names of a struct, which are those of the
 //! source and must need no escapes, are not examined. Numbers are written by serde_json.
 
+use std::io::Write as _;
+
 use serde::de::value::MapDeserializer;
 use serde::ser::{self, Error as _, Serializer};
 use serde::{Deserialize as _, Serialize};
@@ -11,7 +13,6 @@ use serde_json::Error;
 use serde_json::value::RawValue;
 
 use super::escape_search::{has_escapes, plain_bytes};
-use crate::hex::HexText;
 
 /// The name with which a [`RawValue`] is serialized, and read. Its text is written as it is.
 pub(super) const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -164,10 +165,8 @@ fn write_escaped(out: &mut Vec<u8>, mut text: &[u8]) {
             b'\t' => out.extend_from_slice(br"\t"),
             0x08 => out.extend_from_slice(br"\b"),
             0x0c => out.extend_from_slice(br"\f"),
-            control => {
-                out.extend_from_slice(br"\u00");
-                out.extend_from_slice(&HexText::<2>::new([*control]).0);
-            }
+            // To write to a vector never fails.
+            control => _ = write!(out, "\\u{control:04x}"),
         }
         text = after;
     }
