@@ -70,7 +70,7 @@ pub(super) fn has_escapes(text: &[u8]) -> bool {
     chunks.chunks(BLOCK_CHUNKS).any(has_special) || has_special(&[last])
 }
 
-/// Returns a chunk that begins and ends with a text of fewer bytes, with others of it or zeros as text between.
+/// Returns a chunk with all bytes of a text that is shorter than one; the rest is filled up with some of them again, or with `0`.
 fn filled_up(text: &[u8]) -> [u8; CHUNK_BYTES] {
     let (first, last) = match (text.first_chunk(), text.last_chunk()) {
         (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
