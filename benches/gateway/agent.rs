@@ -2,8 +2,8 @@
 //! caller, at once.
 //!
 //! A plain one (`/plain`) and one by gRPC (`/remote` is its card) answer with a finished task, one for many tasks (`/many`) with another
-//! one each time, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
-//! other, so that no proxy gets two of them at once, and one that is slow (`/waiting`) with the first event of a task
+//! one each time, a streaming one (`/flowing`) with [`EVENTS`] events and a pause before each, so that
+//! no proxy gets two of them at once, and one that is slow (`/waiting`) with the first event of a task
 //! that never ends. With certificates the port takes TLS too.
 
 use std::collections::VecDeque;
@@ -35,7 +35,6 @@ use super::options::AgentRole;
 
 /// Number of events in a response of the streaming agent, the finished task included.
 pub(crate) const EVENTS: u32 = 10;
-const APART: Duration = Duration::from_millis(1);
 
 /// Runs until the process ends.
 pub(crate) fn run(role: &AgentRole) {
@@ -99,6 +98,8 @@ struct Script {
     /// The same by gRPC, in its frame.
     message: Bytes,
     events: [Bytes; EVENTS as usize],
+    /// Pause before each of them.
+    apart: Duration,
     finished: Value,
 }
 
@@ -115,6 +116,7 @@ impl Script {
             task: answer(&json!({ "task": finished })).into(),
             message: message(&finished),
             events: std::array::from_fn(|number| event(number, &finished)),
+            apart: role.apart,
             finished,
         }
     }
@@ -148,7 +150,7 @@ impl Script {
             (true, false) => ("application/json", whole(&self.card)),
             (true, true) => ("application/json", whole(&self.flowing_card)),
             (false, false) => ("application/json", whole(&self.task)),
-            (false, true) => ("text/event-stream", Either::Right(Either::Left(Events::new(&self.events)))),
+            (false, true) => ("text/event-stream", Either::Right(Either::Left(self.all_events()))),
         };
         Ok(Response::builder().header(header::CONTENT_TYPE, kind).body(body).expect("a good response"))
     }
@@ -164,7 +166,11 @@ impl Script {
     /// Begins a task of its own, and nothing more happens.
     fn begun_task(&self) -> Events {
         let event = format!("data: {}\r\n\r\n", answer(&json!({ "task": begun(&self.next_id()) })));
-        Events { is_endless: true, ..Events::new(&[event.into()]) }
+        Events { is_endless: true, ..Events::new(&[event.into()], self.apart) }
+    }
+
+    fn all_events(&self) -> Events {
+        Events::new(&self.events, self.apart)
     }
 
     fn next_id(&self) -> Value {
@@ -186,14 +192,20 @@ fn begun(id: &Value) -> Value {
 /// Events that are written one by one: the connection flushes whenever it has to wait.
 struct Events {
     left: VecDeque<Bytes>,
+    apart: Duration,
     pause: Pin<Box<Sleep>>,
     /// The stream stays open after its events.
     is_endless: bool,
 }
 
 impl Events {
-    fn new(events: &[Bytes]) -> Self {
-        Self { left: events.iter().cloned().collect(), pause: Box::pin(sleep(APART)), is_endless: false }
+    fn new(events: &[Bytes], apart: Duration) -> Self {
+        Self {
+            left: events.iter().cloned().collect(),
+            apart,
+            pause: Box::pin(sleep(apart)),
+            is_endless: false,
+        }
     }
 }
 
@@ -209,7 +221,8 @@ impl Body for Events {
             return Poll::Pending;
         }
         ready!(self.pause.as_mut().poll(waiting));
-        self.pause.as_mut().reset(Instant::now() + APART);
+        let next = Instant::now() + self.apart;
+        self.pause.as_mut().reset(next);
         Poll::Ready(self.left.pop_front().map(|event| Ok(Frame::data(event))))
     }
 }

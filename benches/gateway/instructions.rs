@@ -21,6 +21,8 @@ use super::way::{Way, question, write_config};
 
 /// Number of calls that are counted at once.
 const CALLS: usize = 200;
+/// Number of streams that are counted at once: each has pauses (see [`Options::event_pause`]).
+const STREAMS: usize = 100;
 /// Number of counts for one figure, which is the least of them: work in the background, such as that for a new agent card, is no
 /// part of a call.
 const COUNTS: usize = 3;
@@ -68,13 +70,14 @@ async fn count(agent: &Process, more: &str, options: &Options, ways: &[Way], mut
     for way in ways {
         let asked = question(*way, port, options).await;
         let mut load = Load::open(&asked, 1).await;
+        let calls = if matches!(way, Way::GatewayStream | Way::FaceStream) { STREAMS } else { CALLS };
         // The profile so far is of the start and of the calls that warm up.
         write_profile(&gateway);
         let mut least = u64::MAX;
         for _ in 0..COUNTS {
-            load.run_calls(CALLS).await;
+            load.run_calls(calls).await;
             write_profile(&gateway);
-            least = least.min(newest_total(profiles.path()) / CALLS as u64);
+            least = least.min(newest_total(profiles.path()) / calls as u64);
         }
         note(*way, least);
     }

@@ -18,6 +18,8 @@ pub(crate) enum Role {
 pub(crate) struct AgentRole {
     pub(crate) port: u16,
     pub(crate) text_bytes: usize,
+    /// Pause before each event of a stream, so that no proxy gets two of them at once.
+    pub(crate) apart: Duration,
     /// Where the certificates are; then every connection begins with TLS.
     pub(crate) keys: Option<PathBuf>,
     /// HTTP/2 over TLS.
@@ -122,8 +124,9 @@ impl Role {
             Some("agent") => Self::Agent(AgentRole {
                 port: port(1),
                 text_bytes: number(2),
-                is_http2: words.get(3).is_some_and(|version| version == "h2"),
-                keys: words.get(4).map(PathBuf::from),
+                apart: Duration::from_millis(number(3) as u64),
+                is_http2: words.get(4).is_some_and(|version| version == "h2"),
+                keys: words.get(5).map(PathBuf::from),
             }),
             Some(role @ ("pass" | "pass-grpc")) => Self::Pass(PassRole {
                 port: port(1),
@@ -143,6 +146,12 @@ impl Role {
 const TEXT_BYTES: usize = 180;
 
 impl Options {
+    /// Returns the pause of the agent before each event, in milliseconds. A gateway under callgrind is some 50 times slower: with
+    /// a pause of 1 ms, the speed of the machine decides how many events it reads at once, and so how many instructions it takes.
+    pub(crate) fn event_pause(&self) -> u64 {
+        if matches!(self.measurement, Measurement::Instructions) { 5 } else { 1 }
+    }
+
     /// Returns true if this way is to be measured.
     pub(crate) fn wants(&self, way: &str) -> bool {
         self.only.is_empty() || self.only.split(',').any(|wanted| wanted == way)

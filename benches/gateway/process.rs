@@ -76,13 +76,14 @@ impl Process {
 
     /// Starts the agent; its answers have a text of `text_bytes`.
     pub(crate) fn agent(options: &Options) -> Self {
-        Self::role("agent", &[options.text_bytes.to_string()])
+        Self::role("agent", &[options.text_bytes.to_string(), options.event_pause().to_string()])
     }
 
     /// Starts the agent with the certificates in this folder.
     pub(crate) fn tls_agent(options: &Options, folder: &Path) -> Self {
         let version = if options.is_http2 { "h2" } else { "h1" };
-        Self::role("agent", &[&*options.text_bytes.to_string(), version, &folder.to_string_lossy()])
+        let (text_bytes, pause) = (options.text_bytes.to_string(), options.event_pause().to_string());
+        Self::role("agent", &[&*text_bytes, &*pause, version, &*folder.to_string_lossy()])
     }
 
     /// Starts nginx, with a configuration that makes it listen on `port` and be one process. `None`
