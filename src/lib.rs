@@ -161,6 +161,8 @@ pub mod telemetry;
 mod timing;
 #[cfg(feature = "gateway")]
 pub mod tls;
+#[cfg(feature = "gateway")]
+mod tls_stream;
 #[cfg(all(feature = "gateway", not(feature = "testing")))]
 mod transport;
 #[cfg(all(feature = "gateway", feature = "testing"))]

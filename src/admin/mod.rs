@@ -35,10 +35,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::auth::{ClientTlsInfo, network};
+use crate::auth::network;
 use crate::config::{Admin, HealthListener, Settings};
 use crate::gateway::{Gateway, OverviewReport, ReadyReport, Reloader, WaitedAgent};
-use crate::http_edge::check_host;
+use crate::http_edge::{attached_client_tls, check_host};
 use crate::telemetry::label::Refusal;
 use crate::telemetry::{log, recent};
 use authentication::{AdminAuthentication, is_same_origin};
@@ -450,8 +450,7 @@ impl AdminPages {
         }
         let (route, parameter) = found?;
         let changes = head.method != Method::GET && head.method != Method::HEAD;
-        let tls = http.digest().and_then(|digest| digest.ssl_digest.as_ref());
-        let is_tls = tls.is_some();
+        let is_tls = http.digest().is_some_and(|digest| digest.ssl_digest.is_some());
         if changes && !is_same_origin(head, is_tls) {
             self.gateway.metrics().refused(Refusal::Origin);
             return Err(AdminError::new(
@@ -466,7 +465,7 @@ impl AdminPages {
             Access::Probe | Access::Open => None,
             Access::Reader if !self.authentication.is_configured() => None,
             Access::Reader | Access::Operator => {
-                let tls = tls.and_then(|tls| tls.extension.get::<ClientTlsInfo>());
+                let tls = http.digest().and_then(attached_client_tls);
                 let proven = self.authentication.verify(&head.headers, tls, client, changes);
                 Some(proven.inspect_err(|_| self.gateway.metrics().refused(Refusal::Unauthenticated))?)
             }

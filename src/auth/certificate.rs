@@ -223,8 +223,7 @@ impl fmt::Debug for ClientCertificate {
     }
 }
 
-/// The facts of a TLS handshake about the client. Attached to its connection, as the extension of
-/// Pingora's digest.
+/// The facts of a TLS handshake about the client. Attached to its connection (see `http_edge`).
 pub(crate) struct ClientTlsInfo {
     /// Its certificate, if it presented one.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,

@@ -20,7 +20,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use pingora::OrErr as _;
 use pingora::http::ResponseHeader;
+use pingora::protocols::Digest;
 use pingora::protocols::http::ServerSession;
+use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::proxy::Session;
 use pingora::server::ShutdownWatch;
 use pingora::time::fast_timeout::{fast_sleep, fast_timeout};
@@ -293,6 +295,19 @@ impl ResponseSink for PingoraSession<'_> {
     }
 }
 
+/// Puts the facts of a TLS handshake into the digest of a connection: as the data of a proxy, which connections of clients do
+/// not have, because only crates of Pingora can set the extension of a TLS digest.
+pub(crate) fn attach_client_tls(info: ClientTlsInfo) -> Arc<ProxyDigest> {
+    // A response is part of it: elsewhere that of the proxy.
+    let response = ResponseHeader::from(http::Response::new(()).into_parts().0);
+    Arc::new(ProxyDigest::new(Box::new(response), Some(Box::new(info))))
+}
+
+/// Returns the facts of the TLS handshake in the digest of a connection; `None` without TLS.
+pub(crate) fn attached_client_tls(connection: &Digest) -> Option<&ClientTlsInfo> {
+    connection.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
+}
+
 impl ClientConnection for PingoraSession<'_> {
     fn client_network(&self) -> Option<IpAddr> {
         match scope(self.head()) {
@@ -302,7 +317,7 @@ impl ClientConnection for PingoraSession<'_> {
     }
 
     fn tls(&self) -> Option<&ClientTlsInfo> {
-        self.http().digest()?.ssl_digest.as_ref()?.extension.get()
+        attached_client_tls(self.http().digest()?)
     }
 
     fn is_tls(&self) -> bool {

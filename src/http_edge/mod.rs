@@ -27,7 +27,7 @@ pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
 pub(crate) use connection::{
     ClientConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, PingoraSession, ResponseHead,
-    ResponseSink, peer, scope,
+    ResponseSink, attach_client_tls, attached_client_tls, peer, scope,
 };
 pub(crate) use grpc::{
     ACCEPT_ENCODING as GRPC_ACCEPT_ENCODING, GRPC, TrailerSink, is_grpc, message_encoding, request_timeout,

@@ -111,30 +111,34 @@ impl McpServer {
             return Ok(Box::pin(self.batch(http, record, route, text)).await?);
         }
         let headers = McpHeaders::read(&http.head().headers);
-        let classified =
+        let mut classified =
             shared.read(|| self.classify(ReceivedMessage { route, headers: &headers, text }, record));
-        match classified {
+        // Borrowed: a part that is moved out of it would have room of its own for as long as the call waits.
+        match &mut classified {
             Ok(ClassifiedMessage::Accepted) => empty(http, StatusCode::ACCEPTED, Vec::new()).await?,
             Ok(ClassifiedMessage::Response(client, id, result)) => {
-                Box::pin(self.engine.accept_elicitation_response(&client, &id, result)).await;
+                Box::pin(self.engine.accept_elicitation_response(client, id, *result)).await;
                 empty(http, StatusCode::ACCEPTED, Vec::new()).await?;
             }
-            Ok(ClassifiedMessage::Request(mut client, method, id, params)) => {
+            Ok(ClassifiedMessage::Request(client, method, id, params)) => {
                 client.limits = match ClientLimits::read(http.head().uri.query()) {
                     Ok(limits) => limits.or(client.limits),
                     Err(fault) => {
-                        let reply = ErrorReply { fault, era: client.era(), id: Some(id) };
+                        let reply = ErrorReply { fault, era: client.era(), id: Some(id.clone()) };
                         return Ok(Box::pin(self.reject(http, record, reply)).await?);
                     }
                 };
-                let params = params.unwrap_or_default();
-                let request = CallRequest { client: &client, id: &id, params: &params, body: Some(&shared) };
-                if method == Method::Listen {
+                let params = params.get_or_insert_default();
+                let request = CallRequest { client, id, params, body: Some(&shared) };
+                if *method == Method::Listen {
                     return Ok(Box::pin(self.listen_or_reject(http, record, request, moved)).await?);
                 }
-                self.request(http, record, method, request).await?;
+                self.request(http, record, *method, request).await?;
             }
-            Err(reply) => Box::pin(self.reject(http, record, *reply)).await?,
+            Err(_) => {}
+        }
+        if let Err(reply) = classified {
+            Box::pin(self.reject(http, record, *reply)).await?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 mod connection_limit;
 mod header;
+mod http1;
 mod preface;
 mod reload;
 mod shutdown;
@@ -45,6 +46,7 @@ use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
 pub(crate) use connection_limit::forward_stream_traits;
+pub(crate) use http1::{begin_http1, serve_http1};
 pub(crate) use reload::ReloadSource;
 pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
 pub(crate) use upgrade::ServiceManager;

@@ -24,6 +24,7 @@ use pingora::server::ShutdownWatch;
 use pingora::time::timeout;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+use super::http1::{begin_http1, serve_http1};
 use super::shutdown::ListenerShutdown;
 use crate::config::TrustedProxies;
 
@@ -55,10 +56,11 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for HttpVersionDetector
             }
         };
         if !is_http2 {
-            let served = self.http1.process_new(socket, shutdown);
+            let first = begin_http1(&self.http1, socket, shutdown);
             // The application counts it from here on.
             drop(fresh);
-            return served.await;
+            serve_http1(&self.http1, first, shutdown).await;
+            return None;
         }
         let served = self.http2.process_new(socket, shutdown);
         tokio::pin!(served);

@@ -6,37 +6,43 @@
 //! a listener serve, and no more of them compute at a time than there are threads; the others wait
 //! for their turn, within `limits.header_read`.
 //!
-//! The cause is one of a closed set. Pingora gives the error of rustls as text only; the tests
-//! compare the texts here with the errors themselves.
+//! The cause is one of a closed set, and is found in the text of the error; the tests compare the texts here with the errors
+//! themselves.
 //!
 //! A connection lasts no longer than its client's certificate: an open event stream makes no requests
 //! that could be rejected. The HTTP layer sees the expiry as a client disconnect.
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::l4::stream::Stream as Socket;
-use pingora::protocols::tls::TlsStream;
-use pingora::protocols::tls::server::handshake_with_callback;
-use pingora::protocols::{ALPN, GetSocketDigest as _, Shutdown, Stream};
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::tls::SslDigest;
+use pingora::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream,
+    TimingDigest, UniqueID, UniqueIDType,
+};
 use pingora::server::ShutdownWatch;
 use pingora::time::timeout;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
-use super::listener::TlsListener;
-use crate::auth::{self, ClientCertificate, network};
-use crate::server::{ListenerShutdown, forward_stream_traits};
+use super::listener::{ListenerSession, TlsListener};
+use crate::auth::{ClientCertificate, ClientTlsInfo, network};
+use crate::http_edge::attach_client_tls;
+use crate::server::{ListenerShutdown, begin_http1, serve_http1};
 use crate::sync::recover;
 use crate::telemetry::label::Handshake;
+use crate::tls_stream::{TlsSession as _, TlsStream};
 
 /// An application behind TLS. Belongs on a listener that Pingora takes for plain TCP.
 pub(crate) struct TlsAcceptor<A> {
@@ -59,14 +65,15 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for TlsAcceptor<A> {
         let fresh = self.listeners.fresh();
         // Boxed: the room of a handshake is free when it has ended.
         let stream = Box::pin(self.terminate(*socket)).await?;
-        let has_streams = matches!(stream.selected_alpn_proto(), Some(ALPN::H2));
-        // Serves the connection to its end.
-        let served = self.app.process_new(stream, shutdown);
-        if !has_streams {
+        if !matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
+            let first = begin_http1(&self.app, stream, shutdown);
             // The application counts it from here on.
             drop(fresh);
-            return served.await;
+            serve_http1(&self.app, first, shutdown).await;
+            return None;
         }
+        // Serves the connection to its end.
+        let served = self.app.process_new(stream, shutdown);
         tokio::pin!(served);
         tokio::select! {
             left = &mut served => left,
@@ -101,11 +108,11 @@ impl<A> TlsAcceptor<A> {
             check(&self.endpoint, address)?;
             // A client that sends nothing, such as a load balancer's check of the port, takes no
             // turn.
-            read_first(&mut socket)
+            let first = read_first(&mut socket)
                 .await
                 .map_err(|error| HandshakeError::new(Handshake::ClientGone, error))?;
             has_spoken = true;
-            let handshake = self.threads.run(handshake(Arc::clone(&self.endpoint), address, socket));
+            let handshake = self.threads.run(handshake(Arc::clone(&self.endpoint), address, socket, first));
             let panicked = || HandshakeError::new(Handshake::BadCertificate, "the handshake panicked");
             handshake.await.ok_or_else(panicked)?
         };
@@ -149,18 +156,16 @@ impl<A> TlsAcceptor<A> {
     }
 }
 
-/// Bytes that are read of a socket before its handshake: as many as rustls reads first, which its buffer has
-/// room for. A replay of fewer would make that buffer twice as large for as long as the connection lives.
+/// The maximum size of bytes that are read of a socket before its handshake: a usual hello is one packet.
 const FIRST_BYTES: usize = 4096;
 
-/// Waits for the first bytes of a client, and leaves them to be read.
-async fn read_first(socket: &mut Socket) -> io::Result<()> {
+/// Waits for the first bytes of a client.
+async fn read_first(socket: &mut Socket) -> io::Result<Vec<u8>> {
     let mut first = Vec::with_capacity(FIRST_BYTES);
     if socket.read_buf(&mut first).await? == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    socket.rewind(&first);
-    Ok(())
+    Ok(first)
 }
 
 /// Refuses the handshakes of an address of which too many failed.
@@ -170,28 +175,24 @@ fn check(endpoint: &TlsListener, address: Option<IpAddr>) -> Result<(), Handshak
     endpoint.failures.check(address, Instant::now()).map_err(refused)
 }
 
-/// Performs the handshake, and records the certificate that the client presented.
+/// Performs the handshake, of which the client has sent `first`, and records the certificate that the client presented.
 async fn handshake(
     endpoint: Arc<TlsListener>,
     address: Option<IpAddr>,
     socket: Socket,
+    first: Vec<u8>,
 ) -> Result<Stream, HandshakeError> {
     // Others of the address may have failed while this one waited for its turn.
     check(&endpoint, address)?;
     let setup = endpoint.current();
-    let stream = handshake_with_callback(&setup.acceptor, socket, &setup.witness).await;
-    let stream = stream.map_err(|error| {
-        let detail = error.to_string();
-        HandshakeError { cause: cause(&detail), detail }
-    })?;
-    let digest = stream.ssl_digest();
-    let Some(witnessed) = digest.as_ref().and_then(|tls| tls.extension.get::<auth::ClientTlsInfo>()) else {
+    let failed = |detail: String| HandshakeError { cause: cause(&detail), detail };
+    let session = setup.session().map_err(|error| failed(error.to_string()))?;
+    let stream = TlsStream::handshake(socket, session, &first).await;
+    let stream = stream.map_err(|error| failed(error.to_string()))?;
+    let Some(info) = setup.witness.record(stream.session()) else {
         return Err(HandshakeError::new(Handshake::BadCertificate, "the certificate cannot be read"));
     };
-    Ok(match &witnessed.certificate {
-        Some(certificate) => Box::new(ExpiringStream::new(stream, Arc::clone(certificate))),
-        None => Box::new(stream),
-    })
+    Ok(Box::new(ClientStream::new(stream, info)))
 }
 
 /// Runs handshakes. One for all listeners.
@@ -275,16 +276,25 @@ pub(super) fn cause(text: &str) -> Handshake {
 /// the reason of its rejection.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A TLS connection of a client with a certificate.
-pub(super) struct ExpiringStream {
-    stream: TlsStream<Socket>,
-    /// Never locked, only reached through `&mut`: a future alone cannot be shared.
-    over: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
+/// A TLS connection of a client.
+pub(super) struct ClientStream {
+    stream: TlsStream<Socket, ListenerSession>,
+    /// The facts of the handshake.
+    digest: Arc<ProxyDigest>,
+    /// The end of the client's certificate, if it has one. Never locked, only reached through `&mut`: a future alone cannot be
+    /// shared.
+    over: Option<Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-impl ExpiringStream {
-    pub(super) fn new(stream: TlsStream<Socket>, certificate: Arc<ClientCertificate>) -> Self {
-        Self { stream, over: Mutex::new(Box::pin(is_expired(certificate))) }
+/// Pingora takes a connection with a digest for one of TLS. Its contents are of no use here.
+static DIGEST: LazyLock<Arc<SslDigest>> =
+    LazyLock::new(|| Arc::new(SslDigest::new("", "", None, None, Vec::new())));
+
+impl ClientStream {
+    pub(super) fn new(stream: TlsStream<Socket, ListenerSession>, info: ClientTlsInfo) -> Self {
+        let over =
+            info.certificate.clone().map(|certificate| Mutex::new(Box::pin(is_expired(certificate)) as _));
+        Self { stream, digest: attach_client_tls(info), over }
     }
 }
 
@@ -302,7 +312,7 @@ async fn is_expired(certificate: Arc<ClientCertificate>) {
     }
 }
 
-impl AsyncRead for ExpiringStream {
+impl AsyncRead for ClientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -313,7 +323,8 @@ impl AsyncRead for ExpiringStream {
         if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
             return Poll::Ready(read);
         }
-        let over = recover(this.over.get_mut());
+        let Some(over) = &mut this.over else { return Poll::Pending };
+        let over = recover(over.get_mut());
         match over.as_mut().poll(context) {
             Poll::Ready(()) => {
                 // It must not be polled again.
@@ -325,7 +336,7 @@ impl AsyncRead for ExpiringStream {
     }
 }
 
-impl AsyncWrite for ExpiringStream {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -356,13 +367,60 @@ impl AsyncWrite for ExpiringStream {
 }
 
 #[async_trait]
-impl Shutdown for ExpiringStream {
+impl Shutdown for ClientStream {
     async fn shutdown(&mut self) {
-        Shutdown::shutdown(&mut self.stream).await;
+        if let Err(error) = AsyncWriteExt::shutdown(&mut self.stream).await {
+            debug!(%error, "a TLS connection was not shut down");
+        }
     }
 }
 
-forward_stream_traits!(ExpiringStream, stream);
+impl Ssl for ClientStream {
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        Some(Arc::clone(&DIGEST))
+    }
+
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        let selected = self.stream.session().common().alpn_protocol()?;
+        Some(if selected == b"h2" { ALPN::H2 } else { ALPN::H1 })
+    }
+}
+
+impl UniqueID for ClientStream {
+    fn id(&self) -> UniqueIDType {
+        self.stream.socket().id()
+    }
+}
+
+impl GetTimingDigest for ClientStream {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        self.stream.socket().get_timing_digest()
+    }
+}
+
+impl GetProxyDigest for ClientStream {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        Some(Arc::clone(&self.digest))
+    }
+}
+
+impl GetSocketDigest for ClientStream {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        self.stream.socket().get_socket_digest()
+    }
+
+    fn set_socket_digest(&mut self, digest: SocketDigest) {
+        self.stream.socket_mut().set_socket_digest(digest);
+    }
+}
+
+impl Peek for ClientStream {}
+
+impl fmt::Debug for ClientStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientStream").finish_non_exhaustive()
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 //! Changed files are read again, and the operator is warned of expiries in time. See `acceptor` for the
 //! handshake, `config` for reading certificates.
 
-use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,16 +16,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use pingora::listeners::TlsAccept;
-use pingora::listeners::tls::Acceptor;
-use pingora::protocols::tls::TlsRef;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use rustls::crypto::CryptoProvider;
-use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, ResolvesServerCert, ServerConfig, ServerConnectionData, UnbufferedServerConnection,
+    WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
+use rustls::unbuffered::UnbufferedStatus;
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, RootCertStore, SignatureAlgorithm};
+use rustls::{CipherSuite, CommonState, RootCertStore, SignatureAlgorithm};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
@@ -42,6 +43,7 @@ use crate::file_watcher::FileWatcher;
 use crate::sync::lock;
 use crate::telemetry::label::Reload;
 use crate::telemetry::metrics::{Expiry, ListenerMetrics, TlsMetrics};
+use crate::tls_stream::TlsSession;
 
 /// The reason for which a listener cannot use its files or settings.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +83,7 @@ pub(crate) struct TlsListener {
 
 /// The configuration of a handshake. Never changes.
 pub(super) struct TlsState {
-    pub(super) acceptor: Acceptor,
+    config: Arc<ServerConfig>,
     pub(super) witness: HandshakeRecorder,
     chains: Vec<CertificateChain>,
     clients: Option<ClientTrust>,
@@ -211,7 +213,17 @@ impl TlsState {
         };
         let verified = trust.as_ref().map(|trust| trust.current());
         let witness = HandshakeRecorder { trust, verified, resolver };
-        Ok(Self { acceptor: Acceptor::from_server_config(Arc::new(config)), witness, chains, clients })
+        Ok(Self { config: Arc::new(config), witness, chains, clients })
+    }
+
+    /// Creates the session of a new connection.
+    ///
+    /// # Errors
+    ///
+    /// That of rustls, for a configuration that it does not support.
+    pub(super) fn session(&self) -> Result<ListenerSession, rustls::Error> {
+        let connection = UnbufferedServerConnection::new(Arc::clone(&self.config))?;
+        Ok(ListenerSession { connection, asked_for: None })
     }
 
     /// Returns all expiries, for metrics and warnings.
@@ -255,21 +267,54 @@ pub(super) struct HandshakeRecorder {
     resolver: Arc<CertificateResolver>,
 }
 
-#[async_trait]
-impl TlsAccept for HandshakeRecorder {
-    /// Returns `None` if the certificate cannot be read: such a connection must not continue.
-    async fn handshake_complete_callback(&self, tls: &TlsRef) -> Option<Arc<dyn Any + Send + Sync>> {
-        let certificate = match (tls.peer_cert_chain_der(), &self.trust, &self.verified) {
+thread_local! {
+    /// The name that the client asked for whose hello is processed on this thread.
+    static ASKED_FOR: Cell<Option<String>> = const { Cell::new(None) };
+}
+
+/// The session of one connection, with the name that its client asked for: the unbuffered interface of rustls gives that
+/// to the resolver of certificates only, and calls it on the thread that processes the hello.
+pub(super) struct ListenerSession {
+    connection: UnbufferedServerConnection,
+    asked_for: Option<String>,
+}
+
+impl TlsSession for ListenerSession {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, received: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        let Self { connection, asked_for } = self;
+        if !connection.is_handshaking() {
+            return connection.process_tls_records(received);
+        }
+        ASKED_FOR.set(None);
+        let status = connection.process_tls_records(received);
+        if let Some(name) = ASKED_FOR.take() {
+            *asked_for = Some(name);
+        }
+        status
+    }
+
+    fn common(&self) -> &CommonState {
+        &self.connection
+    }
+}
+
+impl HandshakeRecorder {
+    /// Returns the facts of a handshake that is complete; `None` if the certificate cannot be read: such a connection must
+    /// not continue.
+    pub(super) fn record(&self, session: &ListenerSession) -> Option<ClientTlsInfo> {
+        let certificate = match (session.common().peer_certificates(), &self.trust, &self.verified) {
             (Some(chain), Some(trust), Some(verified)) => {
                 let read = ClientCertificate::read(chain, trust, verified, SystemTime::now());
                 Some(Arc::new(read.ok()?))
             }
             _ => None,
         };
-        let (resolver, asked_for) = (Arc::clone(&self.resolver), tls.server_name().map(str::to_owned));
+        let (resolver, asked_for) = (Arc::clone(&self.resolver), session.asked_for.clone());
         // A client that asked for no name may mean any.
         let is_for = move |host: &str| asked_for.as_ref().is_none_or(|name| resolver.is_same(name, host));
-        Some(Arc::new(ClientTlsInfo { certificate, is_for: Box::new(is_for) }))
+        Some(ClientTlsInfo { certificate, is_for: Box::new(is_for) })
     }
 }
 
@@ -315,6 +360,7 @@ impl CertificateResolver {
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        ASKED_FOR.set(hello.server_name().map(str::to_owned));
         let named = hello.server_name().and_then(|name| self.named(name));
         let candidates = named.unwrap_or(&self.default);
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();

@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use http::Uri;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustls::ClientConfig;
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use super::ClientLimits;
 use super::address_policy::AddressPolicy;
@@ -37,6 +38,7 @@ use super::http1::Http1Connection;
 use super::http2::{Http2Connection, Http2KeepAlive};
 use super::upstream::{HTTP2_ALPN, UpstreamInner};
 use crate::config::{EgressProxy, Host, ProxyChoice, ProxyResolve, ProxyServer};
+use crate::tls_stream::{TlsSession as _, TlsStream};
 
 /// The head start of each address before the next is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -60,10 +62,7 @@ pub(super) async fn http1(
     let tcp = connect(origin, limits.descriptors, proxy).await?;
     let stream = match &origin.tls {
         None => MaybeTlsStream::plain(tcp),
-        Some(tls) => {
-            let stream = TlsConnector::from(tls.http1.clone()).connect(tls.name.clone(), tcp).await;
-            MaybeTlsStream::tls(stream.map_err(TransportError::Tls)?)
-        }
+        Some(tls) => MaybeTlsStream::tls(handshake(tls.http1.clone(), tls.name.clone(), tcp).await?),
     };
     Ok(Http1Connection::start(stream, limits))
 }
@@ -84,11 +83,8 @@ pub(super) async fn either(
             false => Ok(NewConnection::Http1(Http1Connection::start(stream, limits))),
         };
     };
-    let stream = TlsConnector::from(tls.either.clone())
-        .connect(tls.name.clone(), tcp)
-        .await
-        .map_err(TransportError::Tls)?;
-    let http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2_ALPN);
+    let stream = handshake(tls.either.clone(), tls.name.clone(), tcp).await?;
+    let http2 = stream.session().common().alpn_protocol() == Some(HTTP2_ALPN);
     if origin.http2_only && !http2 {
         let other = rustls::Error::NoApplicationProtocol;
         return Err(TransportError::Tls(io::Error::new(io::ErrorKind::InvalidData, other)));
@@ -98,6 +94,20 @@ pub(super) async fn either(
         true => start_http2(stream, origin, limits, background).await,
         false => Ok(NewConnection::Http1(Http1Connection::start(stream, limits))),
     }
+}
+
+/// A TLS connection to a server.
+type ServerStream = TlsStream<TcpStream, UnbufferedClientConnection>;
+
+/// Performs a handshake with a server of this name.
+async fn handshake(
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    tcp: TcpStream,
+) -> Result<ServerStream, TransportError> {
+    let session = UnbufferedClientConnection::new(config, name);
+    let session = session.map_err(|error| TransportError::Tls(io::Error::other(error)))?;
+    TlsStream::handshake(tcp, session, &[]).await.map_err(TransportError::Tls)
 }
 
 /// Starts HTTP/2 by prior knowledge, and waits for the first frame of the server: a request to a server
@@ -311,7 +321,7 @@ enum InnerStream {
     /// Plain TCP.
     Plain(TcpStream),
     /// TLS over TCP; boxed, because its state is large and connections are moved.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<ServerStream>),
 }
 
 /// The bytes that an agent may still send by HTTP/2 before a response reaches a caller.
@@ -349,7 +359,7 @@ impl MaybeTlsStream {
     }
 
     /// Wraps a connection over TLS.
-    pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
+    pub(super) fn tls(stream: ServerStream) -> Self {
         Self::of(InnerStream::Tls(Box::new(stream)))
     }
 

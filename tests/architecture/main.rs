@@ -33,6 +33,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("hex", &[]),
     ("sync", &[]),
     ("timing", &[]),
+    ("tls_stream", &[]),
     // A peer: sharing code with the gateway would hide the gateway's mistakes.
     ("demo", &[]),
     ("mcp", &["jsonrpc"]),
@@ -42,7 +43,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("config", &["mcp", "a2a"]),
     // A refusal becomes a fault, and is counted.
     ("quota", &["fault", "sync", "telemetry"]),
-    ("transport", &["config", "fault", "quota", "sync", "telemetry", "timing"]),
+    ("transport", &["config", "fault", "quota", "sync", "telemetry", "timing", "tls_stream"]),
     // Fetches of tokens and files that are read again are counted.
     ("auth", &["config", "fault", "file_watcher", "transport", "sync", "telemetry", "timing"]),
     (
