@@ -340,7 +340,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, C: TlsSession> TlsStream<S, C> {
         self.incomplete = BytesMut::new();
         if let Poll::Ready(Ok(())) = self.poll_send(cx) {
             // The failure counts, not that of its alert.
-            let _: Poll<io::Result<()>> = Pin::new(&mut self.socket).poll_flush(cx);
+            _ = Pin::new(&mut self.socket).poll_flush(cx);
         }
         failed(error)
     }
@@ -448,7 +448,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, C: TlsSession> AsyncRead for TlsStream<S
                 && this.records.outgoing.has_remaining()
                 && let Poll::Ready(Ok(())) = this.poll_send(cx)
             {
-                let _: Poll<io::Result<()>> = Pin::new(&mut this.socket).poll_flush(cx);
+                _ = Pin::new(&mut this.socket).poll_flush(cx);
             }
             if reader.filled().len() > before {
                 return Poll::Ready(Ok(()));
