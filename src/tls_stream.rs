@@ -133,8 +133,8 @@ enum Reading {
 }
 
 impl<C: TlsSession> Records<C> {
-    /// Processes received bytes, and returns how many of them are used up. Plaintext goes to the reader. `send` is called
-    /// if plaintext can be sent, with the queue of records.
+    /// Processes received bytes, and returns how many of them are used up. Plaintext goes to the reader; the rest of it is kept.
+    /// `send` is called once the session can send plaintext; it gets the queue of records.
     fn process(
         &mut self,
         received: &mut [u8],

@@ -268,7 +268,7 @@ pub(super) struct HandshakeRecorder {
 }
 
 thread_local! {
-    /// The name that the client asked for whose hello is processed on this thread.
+    /// The server name in the hello that this thread processes.
     static ASKED_FOR: Cell<Option<String>> = const { Cell::new(None) };
 }
 
