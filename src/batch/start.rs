@@ -439,8 +439,8 @@ impl CallRun {
         let request = CallRequest { client: &client, id: &id, params: &params, body: None };
         let target = CallTarget { to: ResponseTarget::Batch(&mut sink), budget: timeout };
         let catalogue = engine.catalogue.load_full();
-        let called =
-            Box::pin(engine.call_tool(target, request, &mut record, view(&catalogue, client.route))).await;
+        let tool = view(&catalogue, client.route).find(&self.tool);
+        let called = Box::pin(engine.call_tool(target, request, &mut record, tool)).await;
         let took = began.elapsed();
         if let Some(agent) = &record.agent {
             agent.metrics.request(Method::ToolsCall, record.outcome);

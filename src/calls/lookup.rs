@@ -350,11 +350,28 @@ impl TaskLookup {
     pub(crate) fn result_context<'a>(
         &'a self,
         client: &'a ClientContext<'_>,
+        agent: &'a Agent,
+    ) -> ResultContext<'a> {
+        self.context_of(client, &agent.settings.name, Some(agent))
+    }
+
+    /// Returns the facts about a client that results of an agent with this name depend on, also if the agent is no longer
+    /// configured.
+    pub(crate) fn result_context_by_name<'a>(
+        &'a self,
+        client: &'a ClientContext<'_>,
         agent: &'a str,
     ) -> ResultContext<'a> {
-        let found = self.directory.find(agent);
+        self.context_of(client, agent, self.directory.find(agent).map(|found| &**found))
+    }
+
+    fn context_of<'a>(
+        &'a self,
+        client: &'a ClientContext<'_>,
+        agent: &'a str,
+        found: Option<&'a Agent>,
+    ) -> ResultContext<'a> {
         let has = |tool| {
-            let found = found.map(|found| &**found);
             self.settings.subagent_tools && self.authorizer.may_use_on(&client.caller, agent, found, tool)
         };
         ResultContext {
@@ -366,11 +383,6 @@ impl TaskLookup {
             extensions: found.map_or(&[], |found| &found.settings.extensions),
             links: self.settings.resource_links,
         }
-    }
-
-    /// Returns the A2A extensions that the operator activated for an agent.
-    pub(crate) fn active_extensions(&self, agent: &str) -> &[String] {
-        self.directory.find(agent).map_or(&[], |agent| &agent.settings.extensions)
     }
 
     /// Returns the remembered tasks of the caller, by handle. Anonymous callers share one name and

@@ -45,7 +45,7 @@ pub(crate) use questions::{open_requests, question_of};
 pub(crate) use responder::{CallResponder, ResponseTarget, WaitFor, WaitOutcome};
 pub(crate) use run::{ActiveCall, ResultKind, add_delay, cancelled_result};
 pub(crate) use source::{CallEvent, CallEvents, EventSource, FollowedTask};
-pub(crate) use start::{ANSWER_IN_FLIGHT, AnswerClass, OpenedAction};
+pub(crate) use start::{ANSWER_IN_FLIGHT, AnswerClass, OpenedAction, offered_extensions};
 
 /// Client context: the caller and the route of a request, and its protocol facts.
 pub(crate) struct ClientContext<'r> {

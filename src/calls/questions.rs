@@ -216,7 +216,7 @@ impl CallEngine {
         call: &ActiveCall<'_>,
         refusal: AnswerRefusal,
     ) -> CallToolResult {
-        let context = self.lookup.result_context(call.client, &call.agent.settings.name);
+        let context = self.lookup.result_context(call.client, &call.agent);
         let local = watched.entry.local();
         watched.entry.visible_state(|inside| match refusal {
             AnswerRefusal::Declined => tool_result::declined(&inside.work, &context, local),

@@ -266,7 +266,7 @@ impl CallEngine {
         calls: &EarlierCalls,
     ) -> CallToolResult {
         for task in calls.tasks() {
-            let context = self.lookup.result_context(call.client, task.entry.agent());
+            let context = self.lookup.result_context_by_name(call.client, task.entry.agent());
             let local = task.entry.local();
             let is_own_tool = call.kind != ResultKind::Tool;
             let told = task.entry.show_work(|work| EarlierCall { work, local, is_own_tool }.told(&context));
@@ -294,8 +294,7 @@ impl CallEngine {
 
     /// Returns the present output as the kind of result that this call wants.
     pub(super) fn result(&self, source: &EventSource, call: &ActiveCall<'_>) -> CallToolResult {
-        let agent = &call.agent.settings.name;
-        let context = self.lookup.result_context(call.client, agent);
+        let context = self.lookup.result_context(call.client, &call.agent);
         let mut told = match &call.kind {
             ResultKind::Tool | ResultKind::CoreResult(_) => {
                 source.with_work(|work, local| tool_result::result(work, &context, local))
@@ -303,7 +302,8 @@ impl CallEngine {
             ResultKind::Start => source.with_work(|work, local| tool_result::started(work, &context, local)),
             ResultKind::Wait => source.with_work(|work, local| tool_result::snapshot(work, &context, local)),
         };
-        add_delay(&mut told, source.delay().filter(|_| source.state() == OutputState::Running), agent);
+        let delay = source.delay().filter(|_| source.state() == OutputState::Running);
+        add_delay(&mut told, delay, &call.agent.settings.name);
         told
     }
 
@@ -426,7 +426,7 @@ impl CallEngine {
             let is_refused =
                 matches!(trouble, AgentFailure::Rejected(_)) && source.state() == OutputState::Asking;
             let handle = if is_refused {
-                let context = self.lookup.result_context(call.client, agent);
+                let context = self.lookup.result_context(call.client, &call.agent);
                 source.with_work(|work, local| tool_result::refused(work, &context, local))
             } else {
                 let text = "The task may still be running at the agent; its last known state:";

@@ -17,7 +17,7 @@ use crate::access::{TaskMessage, ToolUse};
 use crate::agents::{Agent, AgentOperation, start};
 use crate::bridge::agent_action::{AgentAction, CallOrigin, TraceContext, build};
 use crate::bridge::arguments;
-use crate::bridge::catalogue::{self, CatalogueView, ToolEntry};
+use crate::bridge::catalogue::{ToolEntry, ToolRef};
 use crate::bridge::extension::ClientExtensions;
 use crate::bridge::output::AgentOutput;
 use crate::bridge::response_mode::{
@@ -65,7 +65,7 @@ struct ResumedCall {
 }
 
 impl CallEngine {
-    /// Runs a call of an agent's tool within a budget. Writes the response to the client, or
+    /// Runs a call of a tool within a budget, `None` if there is no tool of the name. Writes the response to the client, or
     /// returns its body for the batch.
     ///
     /// # Errors
@@ -76,12 +76,12 @@ impl CallEngine {
         target: CallTarget<'_, S>,
         request: CallRequest<'_>,
         record: &mut AccessRecord,
-        view: &CatalogueView,
+        tool: Option<&ToolRef>,
     ) -> Result<Option<Vec<u8>>, Abort> {
         let CallTarget { mut to, budget } = target;
         let in_batch = matches!(to, ResponseTarget::Batch(_));
         let since = Instant::now();
-        let prepared = match self.prepare(request, record, view, &mut to).await {
+        let prepared = match self.prepare(request, record, tool, &mut to).await {
             Ok(prepared) => prepared,
             Err(Abort::ClientGone) => return Err(Abort::ClientGone),
             Err(Abort::Rejected(CallError::Fault(fault))) => return Err(fault.into()),
@@ -159,7 +159,7 @@ impl CallEngine {
         &self,
         request: CallRequest<'a>,
         record: &mut AccessRecord,
-        view: &CatalogueView,
+        tool: Option<&ToolRef>,
         to: &mut ResponseTarget<'_, S>,
     ) -> Result<PreparedCall<'a>, Abort<CallError>> {
         let CallRequest { client, id, params, .. } = request;
@@ -168,7 +168,7 @@ impl CallEngine {
             .as_ref()
             .ok_or_else(|| Fault::InvalidParams("name is missing: the tool to call".into()))?;
         let unknown = || Fault::no_such_tool(name.as_str());
-        let tool = view.find(name.as_str()).and_then(catalogue::ToolRef::of_agent).ok_or_else(unknown)?;
+        let tool = tool.and_then(ToolRef::of_agent).ok_or_else(unknown)?;
         let agent = self.lookup.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         let skill = tool.skill.as_deref().unwrap_or_default();
         let used = ToolUse { skill, name: &tool.name, arguments: params.arguments };
@@ -207,7 +207,7 @@ impl CallEngine {
             // Rejected before the agent is contacted.
             return Err(Fault::TasksFull.into());
         }
-        let action = self.action(request, tool).map_err(CallError::tool_error)?;
+        let action = self.action(request, tool, &agent).map_err(CallError::tool_error)?;
         let began_here = matches!(action, AgentAction::Say(_));
         if let AgentAction::Continue(named, _) = &action {
             self.authorize_continuation(client, tool, &agent, named)?;
@@ -304,7 +304,7 @@ impl CallEngine {
             if let Some(question) = &question {
                 let offered = OfferedAnswers {
                     responses: Some(responses),
-                    extensions: self.offered_extensions(params, name),
+                    extensions: offered_extensions(params, agent),
                 };
                 self.accept_input_responses(&entry, &known, question, offered).await?;
                 // If the question has several parts, some may still be open.
@@ -325,46 +325,39 @@ impl CallEngine {
         Ok(ResumedCall { source: EventSource::Watched(Box::new(task)), round: state.round })
     }
 
-    fn action(&self, request: CallRequest<'_>, tool: &ToolEntry) -> Result<AgentAction, String> {
+    fn action(
+        &self,
+        request: CallRequest<'_>,
+        tool: &ToolEntry,
+        agent: &Agent,
+    ) -> Result<AgentAction, String> {
         let read = || arguments::read(&tool.input, request.params.arguments);
         let arguments = match request.body {
             Some(body) => body.read(read)?,
             None => read()?,
         };
-        build(arguments, &self.origin(request, &tool.agent, tool.skill.as_deref()))
+        build(arguments, &self.origin(request, agent, tool.skill.as_deref()))
     }
 
     /// Returns the origin of a message to an agent, with its extension values.
     pub(crate) fn origin<'a>(
         &'a self,
         request: CallRequest<'a>,
-        agent: &'a str,
+        agent: &'a Agent,
         skill: Option<&'a str>,
     ) -> CallOrigin<'a> {
         let trace = request.client.forwarded.as_deref().and_then(|forwarded| forwarded.scope().trace());
         CallOrigin {
             caller: request.client.caller.name(),
             sealer: &self.sealer,
-            agent,
+            agent: &agent.settings.name,
             skill,
             trace: TraceContext {
                 parent: trace.map(RequestTrace::parent),
                 state: trace.and_then(|trace| trace.context().state()),
             },
             message_id: rand::random(),
-            extensions: self.offered_extensions(request.params, agent),
-        }
-    }
-
-    /// Returns the values that the client gave for the agent's extensions.
-    pub(crate) fn offered_extensions<'a>(
-        &'a self,
-        params: &'a ClientParams<'_>,
-        agent: &str,
-    ) -> ClientExtensions<'a> {
-        ClientExtensions {
-            given: Some(&params.meta().extensions),
-            active: self.lookup.active_extensions(agent),
+            extensions: offered_extensions(request.params, agent),
         }
     }
 
@@ -502,6 +495,11 @@ impl CallEngine {
             AnswerClaim::Other => AnswerClass::Other,
         }
     }
+}
+
+/// Returns the values that the client gave for the agent's extensions.
+pub(crate) fn offered_extensions<'a>(params: &'a ClientParams<'_>, agent: &'a Agent) -> ClientExtensions<'a> {
+    ClientExtensions { given: Some(&params.meta().extensions), active: &agent.settings.extensions }
 }
 
 /// Meaning of a model's message in a task.

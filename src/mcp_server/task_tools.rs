@@ -12,7 +12,7 @@ use crate::access::ToolUse;
 use crate::agents::{Agent, ResolvedAgent};
 use crate::bridge::agent_action::{AgentAction, build, unknown_task};
 use crate::bridge::arguments;
-use crate::bridge::catalogue::Catalogue;
+use crate::bridge::catalogue::{Catalogue, ToolRef};
 use crate::bridge::provider_tools::ProviderTool;
 use crate::bridge::response_mode::{Fallback, ResponsePlan};
 use crate::bridge::search::tool as find_agent;
@@ -104,13 +104,14 @@ impl McpServer {
         let view = view(&catalogue, client.route);
         // A built-in tool that is switched off is not in the view; its name may belong to another
         // tool.
-        let builtin = params.name.as_ref().and_then(|name| view.find(name.as_str())?.own());
+        let tool = params.name.as_ref().and_then(|name| view.find(name.as_str()));
+        let builtin = tool.and_then(ToolRef::own);
         if self.drain.is_due() && !waits_for_task(builtin, params) {
             // Rejected before the agent is contacted.
             return Err(Fault::Ending.into());
         }
         let Some(builtin) = builtin else {
-            return self.engine.call_tool(target, request, record, view).await;
+            return self.engine.call_tool(target, request, record, tool).await;
         };
         let used = ToolUse::builtin(builtin, params.arguments);
         self.authorizer().authorize_tool(client.requester(), None, used)?;
@@ -250,7 +251,7 @@ impl McpServer {
         let arguments =
             arguments::ToolArguments { text: Some(text.into()), ..arguments::ToolArguments::default() };
         let action =
-            build(arguments, &self.engine.origin(request, name, None)).map_err(CallError::tool_error)?;
+            build(arguments, &self.engine.origin(request, &agent, None)).map_err(CallError::tool_error)?;
         let opened = OpenedAction { action, skill: None };
         let source = self.engine.open_source(client, opened, &agent).await;
         let source = source.map_err(|not_found| CallError::not_found(not_found, name))?;
@@ -306,7 +307,7 @@ impl McpServer {
         let ToolTask { entry, known, agent } = self.resolve_task(TaskTool::Get, client, handle).await?;
         self.lookup().refresh(&entry, &known).await;
         let name = &agent.settings.name;
-        let context = self.lookup().result_context(client, name);
+        let context = self.lookup().result_context(client, &agent);
         if let TaskPhase::Failed(failure) = entry.visible_state(|inside| inside.phase()) {
             return Err(CallError::agent_failure(&failure, name).into());
         }
@@ -339,7 +340,7 @@ impl McpServer {
             TaskPhase::Failed(failure) => return Err(CallError::agent_failure(&failure, name).into()),
             TaskPhase::Running | TaskPhase::Asking(..) => {}
         }
-        let origin = self.engine.origin(request, name, None);
+        let origin = self.engine.origin(request, &agent, None);
         let AgentAction::Say(message) = build(arguments, &origin).map_err(CallError::tool_error)? else {
             return Err(Fault::Internal.into());
         };
@@ -375,7 +376,7 @@ impl McpServer {
                 return Err(CallError::agent_failure(&failure, name).into());
             }
         }
-        let context = self.lookup().result_context(client, name);
+        let context = self.lookup().result_context(client, &agent);
         Ok(entry.show_work(|work| tool_result::sent(work, &context, entry.local())))
     }
 
@@ -407,7 +408,7 @@ impl McpServer {
                 tracing::debug!(agent = %entry.agent(), "timed out waiting for agent to cancel task");
             }
         }
-        let context = self.lookup().result_context(client, &agent.settings.name);
+        let context = self.lookup().result_context(client, &agent);
         let canceled =
             entry.visible_state(|inside| inside.work.state == Some(crate::a2a::TaskState::Canceled));
         let is_remembered = !was_over && !entry.is_named();

@@ -13,8 +13,8 @@ use crate::bridge::response_mode;
 use crate::bridge::tool_result;
 use crate::calls::{
     ActiveCall, CallRequest, ClientContext, EventSource, FollowedTask, NotFound, OfferedAnswers,
-    ResponseTarget, ResultKind, already_answered, cancelled_result, last_question, open_requests,
-    question_of,
+    ResponseTarget, ResultKind, already_answered, cancelled_result, last_question, offered_extensions,
+    open_requests, question_of,
 };
 use crate::fault::{Abort, Fault};
 use crate::http_edge::{AccessRecord, ResponseSink};
@@ -99,7 +99,7 @@ impl McpServer {
         write: impl FnOnce(&TaskDetail<'_>) -> R,
     ) -> R {
         let agent = entry.agent().to_string();
-        let context = self.lookup().result_context(client, &agent);
+        let context = self.lookup().result_context_by_name(client, &agent);
         let result =
             || entry.visible_state(|inside| tool_result::result(&inside.work, &context, entry.local()));
         // Before the phase: a task that fails in between must not read as one with a result.
@@ -124,7 +124,7 @@ impl McpServer {
     /// Returns the final result of a task for a client that gets no later updates.
     fn final_result(&self, entry: &Arc<TaskEntry>, client: &ClientContext<'_>) -> CallToolResult {
         let agent = entry.agent().to_string();
-        let context = self.lookup().result_context(client, &agent);
+        let context = self.lookup().result_context_by_name(client, &agent);
         let local = entry.local();
         entry.visible_state(|inside| {
             let declined =
@@ -152,7 +152,7 @@ impl McpServer {
             Some(question) => {
                 let offered = OfferedAnswers {
                     responses: Some(responses),
-                    extensions: self.engine.offered_extensions(params, held.entry.agent()),
+                    extensions: offered_extensions(params, &held.agent),
                 };
                 self.engine.accept_input_responses(&held.entry, &held.known, &question, offered).await?;
                 // The parts of one answer differ from each other.

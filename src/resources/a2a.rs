@@ -269,7 +269,7 @@ impl TaskDescription<'_> {
         let Self { lookup, agent_types, client } = *self;
         let agent = entry.agent().as_ref();
         let state = lookup.client_status(entry, client).state;
-        let context_of = lookup.result_context(client, agent);
+        let context_of = lookup.result_context_by_name(client, agent);
         entry.visible_state(|inside| {
             let failure = match inside.phase() {
                 TaskPhase::Failed(trouble) => Some(trouble.public_message(agent)),

@@ -46,21 +46,24 @@ impl<'a> RequestTexts<'a> {
     /// Adds the texts to a string, as far as they can be logged.
     pub(super) fn append_to(self, joined: &mut String) -> TextLengths {
         let Self { request, caller, listener, method, path, tool, agent } = self;
-        TextLengths([request, caller, listener, method, path, tool, agent].map(|text| {
+        let mut lengths = [0; 7];
+        // Loops over arrays, of which the compiler makes no calls, as it does of `map`.
+        for (length, text) in lengths.iter_mut().zip([request, caller, listener, method, path, tool, agent]) {
             let text = loggable(text);
             joined.push_str(text);
             // Four bytes for each character at most.
-            u16::try_from(text.len()).unwrap_or_default()
-        }))
+            *length = u16::try_from(text.len()).unwrap_or_default();
+        }
+        TextLengths(lengths)
     }
 
     /// Reads the first texts of such a string, and removes them from it.
     pub(super) fn split_off(joined: &mut &'a str, TextLengths(lengths): TextLengths) -> Self {
-        let [request, caller, listener, method, path, tool, agent] = lengths.map(|length| {
-            let (text, rest) = joined.split_at_checked(usize::from(length)).unwrap_or_default();
-            *joined = rest;
-            text
-        });
+        let mut texts = [""; 7];
+        for (text, length) in texts.iter_mut().zip(lengths) {
+            (*text, *joined) = joined.split_at_checked(usize::from(length)).unwrap_or_default();
+        }
+        let [request, caller, listener, method, path, tool, agent] = texts;
         Self { request, caller, listener, method, path, tool, agent }
     }
 }
