@@ -16,7 +16,6 @@ use std::thread::LocalKey;
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
-use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError, UnbufferedStatus,
     WriteTraffic,
@@ -76,18 +75,6 @@ pub(crate) trait TlsSession: Unpin {
 
 impl TlsSession for UnbufferedClientConnection {
     type Data = ClientConnectionData;
-
-    fn process<'c, 'i>(&'c mut self, received: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        self.process_tls_records(received)
-    }
-
-    fn common(&self) -> &CommonState {
-        self
-    }
-}
-
-impl TlsSession for UnbufferedServerConnection {
-    type Data = ServerConnectionData;
 
     fn process<'c, 'i>(&'c mut self, received: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(received)
@@ -531,6 +518,7 @@ mod tests {
 
     use rcgen::{CertificateParams, KeyPair};
     use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
     use rustls::version::{TLS12, TLS13};
     use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, split};
@@ -540,6 +528,19 @@ mod tests {
 
     type Client = TlsStream<DuplexStream, UnbufferedClientConnection>;
     type Server = TlsStream<DuplexStream, UnbufferedServerConnection>;
+
+    /// The gateway's own server session, of `tls::listener`, adds the certificates of listeners to this.
+    impl TlsSession for UnbufferedServerConnection {
+        type Data = ServerConnectionData;
+
+        fn process<'c, 'i>(&'c mut self, received: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+            self.process_tls_records(received)
+        }
+
+        fn common(&self) -> &CommonState {
+            self
+        }
+    }
 
     fn configs(version: &'static SupportedProtocolVersion) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
         let key = KeyPair::generate().unwrap();
