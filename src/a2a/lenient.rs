@@ -44,6 +44,53 @@ macro_rules! absent {
 
 pub(crate) use absent;
 
+/// Implements `Deserialize` for a type with defaults: the members of an object are read into the fields, others are ignored, and a
+/// duplicate is an error. Derived code has a second copy of each field, and moves all of them at the end.
+macro_rules! read_into_fields {
+    ($type:ident { $($field:ident = $name:literal),+ $(,)? }) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                #[derive(Clone, Copy, Deserialize)]
+                #[serde(field_identifier)]
+                #[expect(non_camel_case_types, reason = "named as their fields")]
+                enum Member {
+                    $(#[serde(rename = $name)] $field,)+
+                    #[serde(other)]
+                    Other,
+                }
+                struct Reader;
+                impl<'de> Visitor<'de> for Reader {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("an object")
+                    }
+                    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<$type, A::Error> {
+                        let (mut fields, mut seen) = ($type::default(), 0_u32);
+                        while let Some(member) = object.next_key::<Member>()? {
+                            let bit = 1 << member as u32;
+                            match member {
+                                $(Member::$field if seen & bit != 0 => {
+                                    return Err(A::Error::duplicate_field($name));
+                                })+
+                                $(Member::$field => fields.$field = object.next_value()?,)+
+                                Member::Other => {
+                                    object.next_value::<IgnoredAny>()?;
+                                    continue;
+                                }
+                            }
+                            seen |= bit;
+                        }
+                        Ok(fields)
+                    }
+                }
+                deserializer.deserialize_map(Reader)
+            }
+        }
+    };
+}
+
+pub(crate) use read_into_fields;
+
 /// A string; anything else reads as absent.
 #[derive(Debug, Default)]
 pub(crate) struct LenientString(pub(crate) Option<String>);

@@ -16,7 +16,7 @@ use super::notifications::LoggingLevel;
 use super::tools::EXTENSIONS;
 use crate::jsonrpc::{Id, Object, Text};
 
-/// The params of a client's request or notification.
+/// The params of a client's request or notification. What few requests have is boxed: params are moved some ten times.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClientParams<'a> {
     /// `tools/call`, `prompts/get`: name of the tool or the prompt.
@@ -56,26 +56,26 @@ pub struct ClientParams<'a> {
     /// `initialize`: name of the client software. Read leniently: the gateway needs it only for
     /// convenience.
     #[serde(borrow, default, rename = "clientInfo", deserialize_with = "lenient")]
-    pub client: Option<Object<ClientInfo<'a>>>,
+    pub client: Option<Object<Box<ClientInfo<'a>>>>,
     /// `notifications/cancelled`: id of the request.
     #[serde(default, rename = "requestId")]
     pub request_id: Option<Id>,
     /// `subscriptions/listen`: the changes to notify of.
     #[serde(borrow, default)]
-    pub notifications: Option<Object<ListenFilter<'a>>>,
+    pub notifications: Option<Object<Box<ListenFilter<'a>>>>,
     /// `completion/complete`: the template.
     #[serde(borrow, default, rename = "ref")]
-    pub reference: Option<Object<CompletionReference<'a>>>,
+    pub reference: Option<Object<Box<CompletionReference<'a>>>>,
     /// `completion/complete`: the argument.
     #[serde(borrow, default)]
-    pub argument: Option<Object<CompletionArgument<'a>>>,
+    pub argument: Option<Object<Box<CompletionArgument<'a>>>>,
     /// `completion/complete`: variables that are filled in already. Read leniently: it is only a
     /// help.
     #[serde(default, deserialize_with = "lenient")]
-    pub context: Option<Object<CompletionContext>>,
+    pub context: Option<Object<Box<CompletionContext>>>,
     /// The `_meta` member of every request.
     #[serde(borrow, default, rename = "_meta")]
-    pub meta: Option<Object<RequestMeta<'a>>>,
+    pub meta: Option<Object<Box<RequestMeta<'a>>>>,
 }
 
 impl<'a> ClientParams<'a> {
@@ -108,7 +108,8 @@ impl<'a> ClientParams<'a> {
     }
 
     fn client_info(&self) -> Option<&ClientInfo<'a>> {
-        self.client.as_ref().or(self.meta().client.as_ref()).map(|Object(info)| info)
+        let of_modern = || self.meta().client.as_ref().map(|Object(info)| info);
+        self.client.as_ref().map(|Object(info)| &**info).or_else(of_modern)
     }
 
     /// Returns the value that is already filled in for this variable.

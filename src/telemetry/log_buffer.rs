@@ -30,13 +30,13 @@ const EARLY_WRITE_BYTES: usize = MAX_WAITING_BYTES / 4;
 
 /// The number of lines of the access log that a thread formats at once. Fewer are formatted before another line of the
 /// thread, and when the lines are written.
-const BATCH_LINES: usize = 16;
+const BATCH_LINES: usize = 32;
 
 /// The size of their texts, in bytes, at which fewer are formatted too: twice that of most.
-const BATCH_TEXT_BYTES: usize = 4096;
+const BATCH_TEXT_BYTES: usize = 8192;
 
 /// The maximum number of lines of several threads that are put in order in one interval: those that people may read.
-const MAX_ORDERED_LINES: usize = 5 * BATCH_LINES;
+const MAX_ORDERED_LINES: usize = 80;
 
 /// Lines that were dropped, by all buffers of the process.
 static DROPPED_LINES: LazyLock<Option<IntCounter>> = LazyLock::new(|| {

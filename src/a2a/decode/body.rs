@@ -7,13 +7,13 @@ use std::fmt;
 use std::mem::take;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::error::AgentError;
 use super::super::lenient::{
     FromWord, LenientBool, LenientInteger, LenientList, LenientObject, LenientString, LenientWord, absent,
-    object,
+    object, read_into_fields,
 };
 use super::super::model::{
     Artifact, Message, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus,
@@ -21,7 +21,8 @@ use super::super::model::{
 use super::ErrorIn;
 use super::part::{PartIn, parts};
 
-/// All members of a task, a message or an event in any version.
+/// All members of a task, a message or an event in any version. The largest are boxed: the body is filled with defaults, and a member is
+/// moved into it.
 #[derive(Default)]
 pub(crate) struct DecodedBody {
     /// The kind that the wrapper names.
@@ -35,7 +36,7 @@ pub(crate) struct DecodedBody {
     status: LenientObject<StatusIn>,
     artifacts: LenientList<ArtifactItem>,
     history: Option<Box<RawValue>>,
-    artifact: LenientObject<ArtifactIn>,
+    artifact: LenientObject<Box<ArtifactIn>>,
     append: LenientBool,
     last_chunk: LenientBool,
     last: LenientBool,
@@ -46,7 +47,7 @@ pub(crate) struct DecodedBody {
     extensions: LenientList<LenientString>,
     metadata: Option<Box<RawValue>>,
     /// The error of HTTP+JSON, in place of a result.
-    error: LenientObject<ErrorIn>,
+    error: LenientObject<Box<ErrorIn>>,
 }
 
 /// The kind of a body.
@@ -87,7 +88,7 @@ impl DecodedBody {
     /// Returns the error, if the body is one. A body of a known kind, or with a kind or a task id,
     /// is that, regardless of its other members. An id alone is no evidence: JSON-RPC errors have
     /// one.
-    pub(super) fn refusal(&mut self) -> Option<ErrorIn> {
+    pub(super) fn refusal(&mut self) -> Option<Box<ErrorIn>> {
         let is_named = self.kind.0.is_some() || self.task_id.is_filled();
         let is_known = self.wrapped.is_some() || !matches!(self.classify(), DecodedKind::Unknown);
         self.error.0.take().filter(|_| !is_named && !is_known)
@@ -132,9 +133,10 @@ impl DecodedBody {
                 metadata: object(self.metadata.take()),
             }),
             DecodedKind::Artifact => Ok(StreamResponse::Artifact {
-                append: self.append.is_set() || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_appended),
+                append: self.append.is_set()
+                    || self.artifact.0.as_ref().is_some_and(|piece| piece.is_appended()),
                 last_chunk: self.last_chunk.is_set()
-                    || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_last),
+                    || self.artifact.0.as_ref().is_some_and(|piece| piece.is_last()),
                 task_id: take(&mut self.task_id).filled().or_else(|| take(&mut self.id).filled()),
                 context_id: take(&mut self.context_id)
                     .filled()
@@ -143,7 +145,7 @@ impl DecodedBody {
                     .artifact
                     .0
                     .take()
-                    .map(Artifact::from)
+                    .map(|piece| Artifact::from(*piece))
                     .ok_or_else(|| AgentError::invalid_response("an artifact update without artifact"))?,
                 metadata: object(self.metadata.take()),
             }),
@@ -320,8 +322,7 @@ impl DecodedBody {
 }
 
 /// A message within another object.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Default)]
 pub(in super::super) struct MessageIn {
     message_id: LenientString,
     role: LenientWord<RoleWord>,
@@ -334,6 +335,18 @@ pub(in super::super) struct MessageIn {
     extensions: LenientList<LenientString>,
     metadata: Option<Box<RawValue>>,
 }
+
+read_into_fields!(MessageIn {
+    message_id = "messageId",
+    role = "role",
+    parts = "parts",
+    content = "content",
+    task_id = "taskId",
+    context_id = "contextId",
+    reference_task_ids = "referenceTaskIds",
+    extensions = "extensions",
+    metadata = "metadata",
+});
 
 impl From<MessageIn> for Message {
     fn from(message: MessageIn) -> Self {
@@ -397,13 +410,14 @@ fn role(word: LenientWord<RoleWord>) -> Role {
 }
 
 /// A status.
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Default)]
 pub(super) struct StatusIn {
     state: LenientWord<TaskState>,
-    message: LenientObject<MessageIn>,
+    message: LenientObject<Box<MessageIn>>,
     timestamp: LenientString,
 }
+
+read_into_fields!(StatusIn { state = "state", message = "message", timestamp = "timestamp" });
 
 impl FromWord for TaskState {
     fn from_word(word: &str) -> Option<Self> {
@@ -415,14 +429,13 @@ impl FromWord for TaskState {
 pub(super) fn status(status: LenientObject<StatusIn>) -> Option<TaskStatus> {
     status.0.map(|status| TaskStatus {
         state: status.state.0.unwrap_or(TaskState::Unknown),
-        message: status.message.0.map(Message::from),
+        message: status.message.0.map(|message| Message::from(*message)),
         timestamp: status.timestamp.filled(),
     })
 }
 
 /// An artifact, or a piece of one.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Default)]
 pub(super) struct ArtifactIn {
     artifact_id: LenientString,
     name: LenientString,
@@ -435,6 +448,18 @@ pub(super) struct ArtifactIn {
     last_chunk: LenientBool,
     metadata: Option<Box<RawValue>>,
 }
+
+read_into_fields!(ArtifactIn {
+    artifact_id = "artifactId",
+    name = "name",
+    description = "description",
+    parts = "parts",
+    extensions = "extensions",
+    index = "index",
+    append = "append",
+    last_chunk = "lastChunk",
+    metadata = "metadata",
+});
 
 /// An artifact of a task, or nothing if it is not an object.
 struct ArtifactItem(Option<Artifact>);
