@@ -411,10 +411,11 @@ class Gateway:
             self.process.kill()
             await self.process.wait()
 
-    def rss(self):
-        """Memory of the process, in KiB."""
+    def memory(self):
+        """Resident memory of the process, and the part of it that it allocated, in KiB. The rest is code, which is loaded with its
+        first use, and which the kernel can drop."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1])
+        return tuple(int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "RssAnon"))
 
 
 def sum_of(metrics, name):
