@@ -154,7 +154,7 @@ impl BatchService {
         let running = client.session.as_ref().map(|session| engine.running.register(session.key, id));
         let progress = ProgressNotifier::new(params.meta().progress.clone(), client.level, "batch");
         let metrics = engine.metrics.no_agent();
-        let times = engine.wait_budget(Some(budget));
+        let times = engine.wait_budget(Instant::now(), Some(budget));
         let mut responder = CallResponder::new(to, client.accepts, progress, times, &metrics);
         let mut watch = BatchWatch::new(ticket);
         match responder.run(&mut watch, running.as_ref(), WaitFor::Answer).await {

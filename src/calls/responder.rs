@@ -28,9 +28,11 @@ const FLUSH_THRESHOLD_BYTES: usize = 16 * 1024;
 /// Times that a client waits.
 #[derive(Clone, Copy)]
 pub(crate) struct WaitBudget<'s> {
-    /// Time until the response is due; `None` for a wait without a limit.
+    /// Time at which the client began to wait.
+    pub(crate) since: Instant,
+    /// Time from then until the response is due; `None` for a wait without a limit.
     pub(crate) budget: Option<Duration>,
-    /// Time until the first byte is due.
+    /// Time from then until the first byte is due.
     pub(crate) stream_after: Duration,
     /// Interval of keep-alive comments.
     pub(crate) keep_alive: Duration,
@@ -139,9 +141,8 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             ResponseTarget::Client(http) => ClientStream::Quiet(http),
             ResponseTarget::Batch(http) => ClientStream::Watched(http),
         };
-        let now = Instant::now();
-        let until = budget.budget.map(|wait| now + wait);
-        let next_keep_alive = now + budget.stream_after;
+        let until = budget.budget.map(|wait| budget.since + wait);
+        let next_keep_alive = budget.since + budget.stream_after;
         Self {
             stream,
             accepts,

@@ -448,8 +448,8 @@ impl<'a> ActiveCall<'a> {
         }
     }
 
-    /// Creates a call with the default response plan.
-    pub(crate) fn new(client: &'a ClientContext<'a>, id: &'a Id, agent: Arc<Agent>) -> Self {
+    /// Creates a call with the default response plan, for which the client has waited since this time.
+    pub(crate) fn new(client: &'a ClientContext<'a>, id: &'a Id, agent: Arc<Agent>, since: Instant) -> Self {
         Self {
             client,
             id,
@@ -464,7 +464,7 @@ impl<'a> ActiveCall<'a> {
             asked: 0,
             wait_for: WaitFor::Answer,
             began_here: false,
-            since: Instant::now(),
+            since,
             earlier: None,
             _reservation: None,
         }

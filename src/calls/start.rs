@@ -80,7 +80,6 @@ impl CallEngine {
     ) -> Result<Option<Vec<u8>>, Abort> {
         let CallTarget { mut to, budget } = target;
         let in_batch = matches!(to, ResponseTarget::Batch(_));
-        let since = Instant::now();
         let prepared = match self.prepare(request, record, tool, &mut to).await {
             Ok(prepared) => prepared,
             Err(Abort::ClientGone) => return Err(Abort::ClientGone),
@@ -93,19 +92,17 @@ impl CallEngine {
         };
         let PreparedCall { source, call, permit: _permit } = prepared;
         let budget = if in_batch { Some(budget) } else { call.plan.patience };
-        // The client has already waited while the call was prepared.
-        let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
         Ok(self.run_call(to, budget, source, call, request.params, record).await?)
     }
 
-    /// Returns the times that a client waits.
-    pub(crate) fn wait_budget(&self, budget: Option<Duration>) -> WaitBudget<'_> {
+    /// Returns the times that a client waits, which began to wait at `since`.
+    pub(crate) fn wait_budget(&self, since: Instant, budget: Option<Duration>) -> WaitBudget<'_> {
         let calls = &self.settings.calls;
         let (stream_after, keep_alive) = (calls.stream_after, calls.keep_alive);
-        WaitBudget { budget, stream_after, keep_alive, drain: &self.drain }
+        WaitBudget { since, budget, stream_after, keep_alive, drain: &self.drain }
     }
 
-    /// Runs a call that has begun, with the cancellation and the stream of its client.
+    /// Runs a call that has begun, with the cancellation and the stream of its client. The budget begins with the call.
     ///
     /// # Errors
     ///
@@ -127,7 +124,7 @@ impl CallEngine {
         let progress =
             ProgressNotifier::new(params.meta().progress.clone(), client.level, &call.agent.settings.name);
         let metrics = call.agent.metrics.clone();
-        let budget = self.wait_budget(budget);
+        let budget = self.wait_budget(call.since, budget);
         let responder = CallResponder::new(to, client.accepts, progress, budget, &metrics);
         self.run_active(RunningCall { responder, source, running }, call, record).await
     }
@@ -149,7 +146,8 @@ impl CallEngine {
         let progress =
             ProgressNotifier::new(params.meta().progress.clone(), client.level, &call.agent.settings.name);
         let metrics = call.agent.metrics.clone();
-        let responder = CallResponder::new(to, client.accepts, progress, self.wait_budget(None), &metrics);
+        let budget = self.wait_budget(call.since, None);
+        let responder = CallResponder::new(to, client.accepts, progress, budget, &metrics);
         let running = client.session.as_ref().map(|session| self.running.register(session.key, call.id));
         self.run_active(RunningCall { responder, source, running }, call, record).await
     }
@@ -162,6 +160,8 @@ impl CallEngine {
         tool: Option<&ToolRef>,
         to: &mut ResponseTarget<'_, S>,
     ) -> Result<PreparedCall<'a>, Abort<CallError>> {
+        // Once per call: a look at the clock costs as much as some hundred instructions.
+        let since = Instant::now();
         let CallRequest { client, id, params, .. } = request;
         let name = params
             .name
@@ -197,7 +197,7 @@ impl CallEngine {
             tool: name.as_str(),
             arguments: params.arguments,
             early_responses: params.input_responses.filter(|_| resumed.is_none()),
-            ..ActiveCall::new(client, id, agent.clone())
+            ..ActiveCall::new(client, id, agent.clone(), since)
         };
         let mut call = Box::new(call);
         if let Some(ResumedCall { source, .. }) = resumed {

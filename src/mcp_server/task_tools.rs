@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::McpServer;
 use crate::a2a::Message;
 use crate::access::ToolUse;
@@ -210,7 +212,7 @@ impl McpServer {
                     tool: tool.name(),
                     arguments: params.arguments,
                     _reservation: reservation,
-                    ..ActiveCall::new(client, id, agent)
+                    ..ActiveCall::new(client, id, agent, Instant::now())
                 };
                 let wait = Some(wait.min(budget));
                 let call = Box::new(call);

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::McpServer;
 use crate::agents::{Agent, ResolvedAgent};
 use crate::bridge::response_mode;
@@ -221,7 +223,8 @@ impl McpServer {
             drop(result);
             return to.respond(client, record, &self.limits, body).await;
         }
-        let call = ActiveCall { kind: ResultKind::CoreResult(handle), ..ActiveCall::new(client, id, agent) };
+        let kind = ResultKind::CoreResult(handle);
+        let call = ActiveCall { kind, ..ActiveCall::new(client, id, agent, Instant::now()) };
         let mut followed = FollowedTask::new(entry, known, false);
         followed.heeds_verdict = true;
         let source = EventSource::Watched(Box::new(followed));
