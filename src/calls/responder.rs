@@ -119,8 +119,9 @@ pub(crate) struct CallResponder<'s, S> {
     stream: ClientStream<'s, S>,
     accepts: Accepts,
     progress: ProgressNotifier,
-    budget: WaitBudget<'s>,
     until: Option<Instant>,
+    keep_alive: Duration,
+    drain: &'s DrainState,
     next_keep_alive: Instant,
     streams: &'s AgentMetrics,
     open: Option<GaugeGuard>,
@@ -147,8 +148,9 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             stream,
             accepts,
             progress,
-            budget,
             until,
+            keep_alive: budget.keep_alive,
+            drain: budget.drain,
             next_keep_alive,
             streams,
             open: None,
@@ -187,7 +189,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
         // timer fires.
         let mut due = self.next_deadline();
         let mut wake = pin!(S::sleep(time_until(due)));
-        let drain = self.budget.drain;
+        let drain = self.drain;
         let (mut answers_due, mut cancellation) = (pin!(drain.answers_due()), pin!(cancelled(running)));
         loop {
             if wait_for == WaitFor::Name && source.is_named() {
@@ -207,7 +209,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
                     }
                     // Coarse timers may be early.
                     if now >= self.next_keep_alive {
-                        self.next_keep_alive = now + self.budget.keep_alive;
+                        self.next_keep_alive = now + self.keep_alive;
                         // Boxed: it is rare, and most of what a waiting call would hold.
                         if Box::pin(self.send_keep_alive()).await.is_err() {
                             return WaitOutcome::Gone;
@@ -248,7 +250,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             return Some(WaitOutcome::Gone);
         }
         let is_news = matches!(step, CallEvent::News(_));
-        (is_news && self.budget.drain.is_due()).then_some(WaitOutcome::OutOfPatience)
+        (is_news && self.drain.is_due()).then_some(WaitOutcome::OutOfPatience)
     }
 
     fn next_deadline(&self) -> Instant {
@@ -296,7 +298,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
     /// Sends the unsent events; opens the stream if necessary.
     async fn flush(&mut self) -> Result<(), ClientGone> {
         let encoded = std::mem::take(&mut self.unsent);
-        self.next_keep_alive = Instant::now() + self.budget.keep_alive;
+        self.next_keep_alive = Instant::now() + self.keep_alive;
         if let ClientStream::Quiet(_) = self.stream {
             let ClientStream::Quiet(http) = std::mem::replace(&mut self.stream, ClientStream::Detached)
             else {

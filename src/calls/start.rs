@@ -95,7 +95,7 @@ impl CallEngine {
         Ok(self.run_call(to, budget, source, call, request.params, record).await?)
     }
 
-    /// Returns the times that a client waits, which began to wait at `since`.
+    /// Returns the times of a client that has waited since then.
     pub(crate) fn wait_budget(&self, since: Instant, budget: Option<Duration>) -> WaitBudget<'_> {
         let calls = &self.settings.calls;
         let (stream_after, keep_alive) = (calls.stream_after, calls.keep_alive);
