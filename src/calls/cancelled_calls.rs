@@ -5,7 +5,7 @@
 //! tool again, that result names the tasks, and they stay. Otherwise they are cancelled at their
 //! agents. Local to one instance. See also `bridge::tool_result` for the texts.
 
-use std::collections::{HashMap, VecDeque, hash_map};
+use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::source::FollowedTask;
+use crate::agents::Agent;
+use crate::auth::Caller;
 use crate::follow::TaskFollower;
 use crate::http_edge::DrainState;
 use crate::jsonrpc::Id;
@@ -302,26 +304,29 @@ impl Drop for InFlightCall {
 /// The calls that run now, for the page of operators. Empty while there is no page.
 pub(crate) struct LiveCalls {
     is_kept: bool,
-    calls: Arc<Mutex<HashMap<u64, Arc<LiveCall>>>>,
+    calls: LiveCallTable,
     next: AtomicU64,
 }
 
+/// The calls by their numbers, which grow: in the order in which they began.
+type LiveCallTable = Arc<Mutex<BTreeMap<u64, LiveCall>>>;
+
 /// A call that runs now.
-#[derive(Debug)]
+#[derive(Clone)]
 pub(crate) struct LiveCall {
     /// The agent.
-    pub(crate) agent: String,
+    pub(crate) agent: Arc<Agent>,
     /// The tool in the client's call.
-    pub(crate) tool: String,
+    pub(crate) tool: Box<str>,
     /// The caller.
-    pub(crate) caller: String,
+    pub(crate) caller: Caller,
     /// The time at which the client began to wait.
     pub(crate) since: Instant,
 }
 
 /// Guard of a live call; removes the entry when it is dropped.
 pub(crate) struct LiveCallGuard {
-    calls: Arc<Mutex<HashMap<u64, Arc<LiveCall>>>>,
+    calls: LiveCallTable,
     key: u64,
 }
 
@@ -337,7 +342,7 @@ impl LiveCalls {
             return None;
         }
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let call = Arc::new(call());
+        let call = call();
         lock(&self.calls).insert(key, call);
         Some(LiveCallGuard { calls: self.calls.clone(), key })
     }
@@ -348,11 +353,8 @@ impl LiveCalls {
     }
 
     /// Returns the calls that run now, at most `most` of them, the oldest first.
-    pub(crate) fn snapshot(&self, most: usize) -> Vec<Arc<LiveCall>> {
-        let mut calls: Vec<_> = lock(&self.calls).values().cloned().collect();
-        calls.sort_by_key(|call| call.since);
-        calls.truncate(most);
-        calls
+    pub(crate) fn snapshot(&self, most: usize) -> Vec<LiveCall> {
+        lock(&self.calls).values().take(most).cloned().collect()
     }
 }
 

@@ -110,9 +110,9 @@ impl CallEngine {
         let RunningCall { mut responder, mut source, running } = run;
         let metrics = call.agent.metrics.clone();
         let _live = self.live.register(|| LiveCall {
-            agent: call.agent.settings.name.clone(),
-            tool: call.tool.to_owned(),
-            caller: record.caller.name().to_owned(),
+            agent: call.agent.clone(),
+            tool: call.tool.into(),
+            caller: record.caller.clone(),
             since: call.since,
         });
         if call.kind == ResultKind::Start || call.plan.then == Fallback::CoreTask {

@@ -226,9 +226,9 @@ impl OperatorView<'_> {
     pub(crate) fn activity(&self) -> ActivityReport {
         let engine = &self.dispatcher.mcp_server.engine;
         let calls = engine.live.snapshot(MAX_LISTED).into_iter().map(|call| CallReport {
-            agent: call.agent.clone(),
-            tool: call.tool.clone(),
-            caller: call.caller.clone(),
+            agent: call.agent.settings.name.clone(),
+            tool: call.tool.into(),
+            caller: call.caller.name().to_owned(),
             seconds: call.since.elapsed().as_secs_f64(),
         });
         let mut states: BTreeMap<&'static str, usize> = BTreeMap::new();
