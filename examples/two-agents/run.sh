@@ -4,8 +4,7 @@
 
 start weather 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9999
 start helpdesk 'Ctrl-C' "$GATEWAY" demo --agent-only --agent-port 9998
-start gateway 'agent="weather"' "$GATEWAY" serve --config gateway.yaml
-until grep -q 'agent="helpdesk"' "$WORK/gateway.log"; do sleep 0.05; done
+start gateway 'gateway started' "$GATEWAY" serve --config gateway.yaml
 
 echo "Both agents on /mcp:"
 tool weather_echo '{"text":"Hello, weather"}'

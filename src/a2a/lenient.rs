@@ -65,6 +65,7 @@ macro_rules! read_into_fields {
                         f.write_str("an object")
                     }
                     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<$type, A::Error> {
+                        const { assert!((Member::Other as u32) < u32::BITS) };
                         let (mut fields, mut seen) = ($type::default(), 0_u32);
                         while let Some(member) = object.next_key::<Member>()? {
                             let bit = 1 << member as u32;

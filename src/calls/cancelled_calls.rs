@@ -308,7 +308,7 @@ pub(crate) struct LiveCalls {
     next: AtomicU64,
 }
 
-/// The calls by their numbers, which grow: in the order in which they began.
+/// The calls by their numbers.
 type LiveCallTable = Arc<Mutex<BTreeMap<u64, LiveCall>>>;
 
 /// A call that runs now.
@@ -354,7 +354,10 @@ impl LiveCalls {
 
     /// Returns the calls that run now, at most `most` of them, the oldest first.
     pub(crate) fn snapshot(&self, most: usize) -> Vec<LiveCall> {
-        lock(&self.calls).values().take(most).cloned().collect()
+        let mut calls: Vec<_> = lock(&self.calls).values().cloned().collect();
+        calls.sort_by_key(|call| call.since);
+        calls.truncate(most);
+        calls
     }
 }
 

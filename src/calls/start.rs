@@ -118,7 +118,10 @@ impl CallEngine {
     ) -> Result<Option<Vec<u8>>, ClientGone> {
         let client = call.client;
         let earlier = self.earlier_calls(&call).await;
-        let budget = budget.map(|budget| earlier.as_ref().map_or(budget, |calls| calls.budget().min(budget)));
+        // A budget that is inferred from earlier calls begins now: it is short, and the call may have waited for a permit.
+        let budget = budget.map(|budget| {
+            earlier.as_ref().map_or(budget, |calls| (call.since.elapsed() + calls.budget()).min(budget))
+        });
         call.earlier = earlier;
         let running = client.session.as_ref().map(|session| self.running.register(session.key, call.id));
         let progress =

@@ -542,7 +542,7 @@ mod tests {
             let buffer = buffer.clone();
             std::thread::spawn(move || {
                 for line in 0..LINES {
-                    match line % 20 {
+                    match line % (BATCH_LINES + 4) {
                         7 => buffer.add(format!("path=/{thread}/{line} \n").as_bytes()),
                         _ => buffer.add_access(Instant::now(), &access(&format!("/{thread}/{line}"))),
                     }
