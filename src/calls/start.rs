@@ -65,8 +65,8 @@ struct ResumedCall {
 }
 
 impl CallEngine {
-    /// Runs a call of a tool within a budget, `None` if there is no tool of the name. Writes the response to the client, or
-    /// returns its body for the batch.
+    /// Runs a call of an agent's tool within a budget. `tool` is the one of the called name, if there is one. Writes the
+    /// response to the client, or returns its body for the batch.
     ///
     /// # Errors
     ///
@@ -120,7 +120,9 @@ impl CallEngine {
         let earlier = self.earlier_calls(&call).await;
         // A budget that is inferred from earlier calls begins now: it is short, and the call may have waited for a permit.
         let budget = budget.map(|budget| {
-            earlier.as_ref().map_or(budget, |calls| (call.since.elapsed() + calls.budget()).min(budget))
+            earlier
+                .as_ref()
+                .map_or(budget, |calls| call.since.elapsed().saturating_add(calls.budget()).min(budget))
         });
         call.earlier = earlier;
         let running = client.session.as_ref().map(|session| self.running.register(session.key, call.id));

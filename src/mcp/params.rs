@@ -16,7 +16,7 @@ use super::notifications::LoggingLevel;
 use super::tools::EXTENSIONS;
 use crate::jsonrpc::{Id, Object, Text};
 
-/// The params of a client's request or notification. What few requests have is boxed: params are moved some ten times.
+/// The params of a client's request or notification. Members that few requests have are boxed: params are moved some ten times.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClientParams<'a> {
     /// `tools/call`, `prompts/get`: name of the tool or the prompt.

@@ -47,7 +47,7 @@ impl<'a> RequestTexts<'a> {
     pub(super) fn append_to(self, joined: &mut String) -> TextLengths {
         let Self { request, caller, listener, method, path, tool, agent } = self;
         let mut lengths = [0; 7];
-        // Loops over arrays, of which the compiler makes no calls, as it does of `map`.
+        // A loop, because the compiler makes a call for each element of an array's `map`.
         for (length, text) in lengths.iter_mut().zip([request, caller, listener, method, path, tool, agent]) {
             let text = loggable(text);
             joined.push_str(text);
