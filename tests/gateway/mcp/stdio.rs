@@ -342,7 +342,7 @@ async fn listeners_are_ignored() {
     let mut host = StdioHost::before(&agent, &format!("listeners: [{{ address: \"{address}\" }}]"));
     let called = host.ask_modern("tools/call", call("hi"));
     assert_eq!(words(&host.result(called).await), "la hi");
-    assert!(host.log().contains("ignoring listeners and admin"), "{}", host.log());
+    host.wait_for_log("ignoring listeners and admin").await;
 }
 
 #[tokio::test]
@@ -355,8 +355,7 @@ async fn urls_of_agents_are_enough() {
         assert!(names(&tools).contains(&tool), "{tools}");
     }
     for (name, url) in [("agent", one.url()), ("agent-2", other.card_url())] {
-        let told = host.log().lines().any(|line| line.contains(name) && line.contains(&url));
-        assert!(told, "{name} {url}: {}", host.log());
+        host.wait_for_log(&format!("agent=\"{name}\" card=\"{url}\"")).await;
     }
     let wrong = TestGateway::run_command(&["stdio", "--agent", "ftp://x/"]).await;
     assert!(!wrong.status.success() && wrong.stdout.is_empty(), "{wrong:?}");
@@ -390,11 +389,8 @@ async fn held_data_dir_is_said() {
     let mut host = StdioHost::with_config(&config);
     let called = host.ask_modern("tools/call", call("hi"));
     assert_eq!(words(&host.result(called).await), "la hi");
-    let told = host
-        .log()
-        .lines()
-        .any(|line| line.contains("belongs to another process") && line.contains(&path.to_string()));
-    assert!(told, "{}", host.log());
+    host.wait_for_log("belongs to another process").await;
+    host.wait_for_log(&path.to_string()).await;
     host.close_input();
     assert_eq!(host.ended().await, Some(0));
 }
