@@ -82,6 +82,7 @@ pub mod fault;
 mod hex;
 pub mod jsonrpc;
 pub mod mcp;
+mod protobuf;
 pub mod seal;
 pub mod sse;
 

@@ -28,7 +28,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("jsonrpc", &[]),
     ("sse", &[]),
     ("seal", &[]),
-    ("telemetry", &["hex", "sync"]),
+    ("protobuf", &[]),
+    ("telemetry", &["hex", "protobuf", "sync"]),
     ("file_watcher", &[]),
     ("hex", &[]),
     ("sync", &[]),
@@ -37,7 +38,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // A peer: sharing code with the gateway would hide the gateway's mistakes.
     ("demo", &[]),
     ("mcp", &["jsonrpc"]),
-    ("a2a", &["hex", "jsonrpc"]),
+    ("a2a", &["hex", "jsonrpc", "protobuf"]),
     ("fault", &["mcp"]),
     ("bridge", &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal"]),
     ("config", &["mcp", "a2a"]),
@@ -138,7 +139,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["a2a", "fault", "seal", "agents", "config", "follow", "http_edge", "quota", "tasks", "telemetry"],
     ),
     // The way to a collector; the spans come from `telemetry`.
-    ("otlp", &["auth", "config", "sync", "telemetry", "transport"]),
+    ("otlp", &["auth", "config", "protobuf", "sync", "telemetry", "transport"]),
     ("gateway", BELOW_GATEWAY),
     ("server", ANYTHING),
     ("stdio", ANYTHING),

@@ -15,6 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::schema::{Field, FieldKind, FieldLabel, MessageType, Schema};
 use super::{MAX_MESSAGE_DEPTH, ProtobufError};
+use crate::protobuf::{bytes_field, delimited, double_field, varint_field};
 
 /// Appends the JSON object as a message of this type.
 pub(super) fn write_message(
@@ -30,43 +31,6 @@ pub(super) fn write_message(
         .deserialize(&mut reader)
         .and_then(|()| reader.end())
         .map_err(|error| ProtobufError::Json(error.to_string()))
-}
-
-/// Appends a field with a length: `write` writes its content.
-pub(super) fn delimited<T>(number: u32, protobuf: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-    tag(number, 2, protobuf);
-    let begin = protobuf.len();
-    let written = write(protobuf);
-    let mut length = Vec::with_capacity(5);
-    varint(u64::try_from(protobuf.len() - begin).unwrap_or(u64::MAX), &mut length);
-    protobuf.splice(begin..begin, length);
-    written
-}
-
-fn tag(number: u32, wire_type: u32, protobuf: &mut Vec<u8>) {
-    varint(u64::from(number << 3 | wire_type), protobuf);
-}
-
-fn varint(mut value: u64, protobuf: &mut Vec<u8>) {
-    loop {
-        let [low, ..] = value.to_le_bytes();
-        value >>= 7;
-        if value == 0 {
-            return protobuf.push(low & 0x7f);
-        }
-        protobuf.push(low | 0x80);
-    }
-}
-
-/// Appends an integer, an enum or a `bool`.
-pub(super) fn varint_field(number: u32, value: i32, protobuf: &mut Vec<u8>) {
-    tag(number, 0, protobuf);
-    varint(i64::from(value).cast_unsigned(), protobuf);
-}
-
-/// Appends a string or bytes.
-pub(super) fn bytes_field(number: u32, value: &[u8], protobuf: &mut Vec<u8>) {
-    delimited(number, protobuf, |protobuf| protobuf.extend_from_slice(value));
 }
 
 /// Reads an object into a message.
@@ -163,7 +127,7 @@ impl FieldReader<'_, '_> {
     fn integer<E: Error>(self, number: i64) -> Result<(), E> {
         let number = i32::try_from(number).map_err(|_| self.mismatch("no integer of 32 bits"))?;
         if number != 0 || self.has_presence() {
-            varint_field(self.field.number, number, self.protobuf);
+            varint_field(self.field.number, number.into(), self.protobuf);
         }
         Ok(())
     }
@@ -175,7 +139,7 @@ impl FieldReader<'_, '_> {
 
     fn float<E: Error>(self, number: f64) -> Result<(), E> {
         match self.field.kind {
-            FieldKind::Value => self.any_value(|protobuf| double(number, protobuf)),
+            FieldKind::Value => self.any_value(|protobuf| double_field(2, number, protobuf)),
             FieldKind::Text => self.visit_str(&number.to_string()),
             FieldKind::Integer if number.fract() == 0.0 => match format!("{number:.0}").parse() {
                 Ok(number) => self.integer(number),
@@ -371,18 +335,18 @@ impl<'de> Visitor<'de> for ValueReader<'_> {
 
     #[allow(clippy::cast_precision_loss, reason = "a Value has no other number than a double")]
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        double(number as f64, self.protobuf);
+        double_field(2, number as f64, self.protobuf);
         Ok(())
     }
 
     #[allow(clippy::cast_precision_loss, reason = "a Value has no other number than a double")]
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        double(number as f64, self.protobuf);
+        double_field(2, number as f64, self.protobuf);
         Ok(())
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        double(number, self.protobuf);
+        double_field(2, number, self.protobuf);
         Ok(())
     }
 
@@ -436,19 +400,13 @@ fn null(protobuf: &mut Vec<u8>) {
     varint_field(1, 0, protobuf);
 }
 
-fn double(number: f64, protobuf: &mut Vec<u8>) {
-    tag(2, 1, protobuf);
-    protobuf.extend_from_slice(&number.to_le_bytes());
-}
-
 fn timestamp(moment: OffsetDateTime, protobuf: &mut Vec<u8>) {
     let seconds = moment.unix_timestamp();
     if seconds != 0 {
-        tag(1, 0, protobuf);
-        varint(seconds.cast_unsigned(), protobuf);
+        varint_field(1, seconds, protobuf);
     }
     if let Ok(nanos @ 1..) = i32::try_from(moment.nanosecond()) {
-        varint_field(2, nanos, protobuf);
+        varint_field(2, nanos.into(), protobuf);
     }
 }
 

@@ -18,7 +18,6 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use self::from_json::{bytes_field, delimited, varint_field};
 use self::schema::{RpcMethod, Schema};
 use self::to_json::{WireFields, WireValue};
 use super::dialect::Dialect;
@@ -26,6 +25,7 @@ use super::error::RestError;
 use super::operation::Operation;
 use super::sanitize::clean;
 use crate::jsonrpc::Text;
+use crate::protobuf::{bytes_field, delimited, varint_field};
 
 /// Maximum nesting of messages, as in the official readers of protobuf.
 const MAX_MESSAGE_DEPTH: usize = 100;
@@ -469,7 +469,7 @@ impl GrpcStatus {
     pub fn details(&self) -> Option<String> {
         let info = self.info.as_ref()?;
         let mut status = Vec::new();
-        varint_field(1, self.code, &mut status);
+        varint_field(1, self.code.into(), &mut status);
         bytes_field(2, self.written_text().as_bytes(), &mut status);
         delimited(3, &mut status, |any| {
             bytes_field(1, ERROR_INFO.as_bytes(), any);
