@@ -1,36 +1,33 @@
 //! Export of traces over OTLP: batches of spans as protobuf over HTTP, or by gRPC.
 //!
-//! The messages are those of OpenTelemetry's crate, made here of the spans that requests have ended (see
-//! `telemetry::span`). A collector that does not respond costs spans, which are counted, and never a request.
+//! A request is written once, of the spans that requests have ended (see `telemetry::span`), and is the same in both
+//! protocols. A collector that does not respond costs spans, which are counted, and never a request.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, BufMut as _, Bytes};
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
-use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
-use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message as _;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
-use tonic::Code;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 use crate::auth::TlsIdentity;
 use crate::config::{OtlpProtocol, ReloadableSecret, Tracing};
+use crate::protobuf::{bytes_field, delimited};
 use crate::sync::lock;
 use crate::telemetry::log_line::Sanitized;
 use crate::telemetry::metrics::SpanMetrics;
-use crate::telemetry::span::text;
+use crate::telemetry::span::{Attributes, EndedSpan};
 use crate::telemetry::trace::{QueuedSpan, SpanReceiver, Tracer, TracerSettings};
 use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
@@ -40,6 +37,10 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum size of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+/// The size of most spans, in bytes.
+const SPAN_BYTES: usize = 640;
+/// The method of gRPC that takes spans.
+const EXPORT_PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// The reason for which a batch was not exported.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +56,8 @@ pub(crate) struct SpanExporter {
     collector: Collector,
     headers: Vec<(HeaderName, ReloadableSecret)>,
     timeout: Duration,
-    /// The entity that the spans are of.
-    resource: Resource,
+    /// The `Resource` of OTLP that the spans are of.
+    resource: Vec<u8>,
     metrics: SpanMetrics,
     /// The queue, until the export begins.
     spans: Mutex<Option<SpanReceiver>>,
@@ -118,12 +119,12 @@ impl SpanExporter {
             let (mut batch, mut waiting) = (Vec::new(), Vec::new());
             for entry in entries {
                 match entry {
-                    QueuedSpan::Ended(span) => batch.push(Span::from(&*span)),
+                    QueuedSpan::Ended(span) => batch.push(span),
                     QueuedSpan::Flush(done) => waiting.push(done),
                 }
             }
             if !batch.is_empty() {
-                is_failing = self.export(&connection, batch, is_failing).await;
+                is_failing = self.export(&connection, &batch, is_failing).await;
             }
             for done in waiting {
                 if done.send(()).is_err() {
@@ -133,21 +134,28 @@ impl SpanExporter {
         }
     }
 
-    /// Returns the message of the spans of this process.
-    fn resource_spans(&self, spans: Vec<Span>) -> ResourceSpans {
-        let scope = InstrumentationScope {
-            name: "mcp-a2a-gateway".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            ..InstrumentationScope::default()
-        };
-        let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }];
-        ResourceSpans { resource: Some(self.resource.clone()), scope_spans, ..ResourceSpans::default() }
+    /// Returns the `ExportTraceServiceRequest` of OTLP with spans of this process.
+    fn request(&self, spans: &[Box<EndedSpan>]) -> Bytes {
+        let mut request = Vec::with_capacity(spans.len().saturating_mul(SPAN_BYTES));
+        delimited(1, &mut request, |resource_spans| {
+            bytes_field(1, &self.resource, resource_spans);
+            delimited(2, resource_spans, |scope_spans| {
+                delimited(1, scope_spans, |scope| {
+                    bytes_field(1, b"mcp-a2a-gateway", scope);
+                    bytes_field(2, env!("CARGO_PKG_VERSION").as_bytes(), scope);
+                });
+                for span in spans {
+                    delimited(2, scope_spans, |protobuf| span.write(protobuf));
+                }
+            });
+        });
+        request.into()
     }
 
     /// Exports a batch. Returns true if the export fails at present.
-    async fn export(&self, connection: &Connection<'_>, batch: Vec<Span>, was_failing: bool) -> bool {
+    async fn export(&self, connection: &Connection<'_>, batch: &[Box<EndedSpan>], was_failing: bool) -> bool {
         let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let request = ExportTraceServiceRequest { resource_spans: vec![self.resource_spans(batch)] };
+        let request = self.request(batch);
         let mut sent = connection.send(&request).await;
         // One failure may be the idle connection of a collector that was restarted.
         if !was_failing && matches!(&sent, Err(error) if error.may_pass) {
@@ -174,14 +182,21 @@ impl SpanExporter {
     }
 }
 
-/// Returns the entity that the spans are of. The configuration may name another service or version.
-fn resource(settings: &Tracing) -> Resource {
+/// Returns the `Resource` of OTLP that the spans are of. The configuration may name another service or version.
+fn resource(settings: &Tracing) -> Vec<u8> {
     let defaults =
         [("service.name", settings.service_name.as_str()), ("service.version", env!("CARGO_PKG_VERSION"))];
-    let defaults = defaults.into_iter().filter(|(name, _)| !settings.resource.contains_key(*name));
-    let configured = settings.resource.iter().map(|(name, value)| text(name, value.as_str()));
-    let attributes = defaults.map(|(name, value)| text(name, value)).chain(configured).collect();
-    Resource { attributes, ..Resource::default() }
+    let mut resource = Vec::new();
+    let mut attributes = Attributes { number: 1, protobuf: &mut resource };
+    for (name, value) in defaults {
+        if !settings.resource.contains_key(name) {
+            attributes.text(name, value);
+        }
+    }
+    for (name, value) in &settings.resource {
+        attributes.text(name, value);
+    }
+    resource
 }
 
 fn collector(settings: &Tracing, client: &HttpClient) -> Result<Collector, String> {
@@ -232,7 +247,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends a batch. Returns the number of spans that the collector rejected.
-    async fn send(&self, request: &ExportTraceServiceRequest) -> Result<u64, ExportError> {
+    async fn send(&self, request: &Bytes) -> Result<u64, ExportError> {
         match (&self.exporter.collector, &self.channel) {
             (Collector::Http { client, target, path }, _) => {
                 self.send_http(client, target, path, request).await
@@ -246,9 +261,9 @@ impl<'a> Connection<'a> {
         client: &HttpClient,
         target: &Upstream,
         path: &PathAndQuery,
-        message: &ExportTraceServiceRequest,
+        message: &Bytes,
     ) -> Result<u64, ExportError> {
-        let mut request = Request::new(Bytes::from(message.encode_to_vec()));
+        let mut request = Request::new(message.clone());
         *request.method_mut() = Method::POST;
         *request.uri_mut() = path.clone().into();
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
@@ -264,8 +279,7 @@ impl<'a> Connection<'a> {
         let body = reply.collect(MAX_RESPONSE_BYTES).await;
         if status.is_success() {
             // The spans were accepted, whatever the body is.
-            let answer = body.ok().and_then(|body| ExportTraceServiceResponse::decode(body).ok());
-            return Ok(answer.map_or(0, rejected));
+            return Ok(body.map_or(0, rejected));
         }
         let may_pass = matches!(
             status,
@@ -277,11 +291,7 @@ impl<'a> Connection<'a> {
         Err(ExportError { text: format!("the collector answered {status}"), may_pass })
     }
 
-    async fn send_grpc(
-        &self,
-        channel: Option<&Channel>,
-        message: &ExportTraceServiceRequest,
-    ) -> Result<u64, ExportError> {
+    async fn send_grpc(&self, channel: Option<&Channel>, message: &Bytes) -> Result<u64, ExportError> {
         let Some(channel) = channel else { return Ok(0) };
         let mut headers = http::HeaderMap::new();
         for (name, secret) in &self.exporter.headers {
@@ -291,9 +301,12 @@ impl<'a> Connection<'a> {
         }
         let mut request = tonic::Request::new(message.clone());
         *request.metadata_mut() = MetadataMap::from_headers(headers);
-        let mut client =
-            TraceServiceClient::new(channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
-        let sent = tokio::time::timeout(self.exporter.timeout, client.export(request)).await;
+        let mut client = Grpc::new(channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
+        let export = async {
+            client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            client.unary(request, PathAndQuery::from_static(EXPORT_PATH), EncodedMessages).await
+        };
+        let sent = tokio::time::timeout(self.exporter.timeout, export).await;
         let text = match sent {
             Ok(Ok(answer)) => return Ok(rejected(answer.into_inner())),
             Err(_) => "the collector did not answer in time".to_owned(),
@@ -316,9 +329,51 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Returns the number of spans that a collector rejected, and logs the reason.
-fn rejected(answer: ExportTraceServiceResponse) -> u64 {
-    let Some(partial) = answer.partial_success else { return 0 };
+/// The codec of messages that are encoded already, and of responses that are not decoded yet.
+struct EncodedMessages;
+
+impl Codec for EncodedMessages {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for EncodedMessages {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(message);
+        Ok(())
+    }
+}
+
+impl Decoder for EncodedMessages {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
+}
+
+/// Returns the number of spans that a collector rejected, and logs the reason. None for a response that is not one: the spans
+/// were accepted, whatever it is.
+fn rejected(response: Bytes) -> u64 {
+    let Some(partial) =
+        ExportTraceServiceResponse::decode(response).ok().and_then(|read| read.partial_success)
+    else {
+        return 0;
+    };
     let spans = u64::try_from(partial.rejected_spans).unwrap_or_default();
     if spans > 0 {
         tracing::info!(spans, error = %Sanitized(&partial.error_message), "the collector rejected spans");

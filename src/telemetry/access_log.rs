@@ -45,8 +45,8 @@ impl CompletedRequest<'_> {
             to lines, at at; "access",
             id request = Some(texts.request),
             hex trace = facts.trace,
-            address client = facts.client,
             @repeated repeated {
+                address client = facts.client,
                 plain caller = Some(texts.caller),
                 plain listener = Some(texts.listener),
                 plain method = Some(texts.method),

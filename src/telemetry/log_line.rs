@@ -1,5 +1,6 @@
 //! One line of the log, written field by field without an event of `tracing`, in the same form.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::{self, Display, Write as _};
 use std::net::IpAddr;
@@ -175,9 +176,20 @@ pub(super) const MAX_LOGGED_CHARS: usize = 200;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sanitized<'a>(pub(crate) &'a str);
 
+impl<'a> Sanitized<'a> {
+    /// Returns the text, which is that of the peer if it needs no change.
+    pub(super) fn text(self) -> Cow<'a, str> {
+        if self.is_safe() { Cow::Borrowed(self.0) } else { Cow::Owned(self.to_string()) }
+    }
+
+    fn is_safe(self) -> bool {
+        self.0.len() <= MAX_LOGGED_CHARS && self.0.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+    }
+}
+
 impl Display for Sanitized<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.len() <= MAX_LOGGED_CHARS && self.0.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        if self.is_safe() {
             return f.write_str(self.0);
         }
         let mut characters = self.0.chars();
@@ -345,7 +357,12 @@ impl<'b, const JSON: bool> LogLine<'b, JSON> {
 
     /// Adds the address of a peer.
     pub(super) fn address(&mut self, name: &FieldName, value: Option<IpAddr>) {
-        let Some(IpAddr::V4(address)) = value else { return self.shown(name, value) };
+        let address = match value {
+            None => return,
+            // Digits, letters, colons and points.
+            Some(IpAddr::V6(address)) => return self.simple(name, &address.to_string()),
+            Some(IpAddr::V4(address)) => address,
+        };
         self.open(name);
         // The formatter of the standard library takes five times as long.
         let (mut text, mut length) = ([0; 16], 0);

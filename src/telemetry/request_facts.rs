@@ -129,13 +129,14 @@ pub(crate) struct RequestFacts {
     pub(crate) fault: Option<&'static str>,
 }
 
-/// The facts that lines of the access log repeat: status, method, era, version.
-pub(super) type RepeatedFacts = (u16, Option<Method>, Option<&'static str>, Option<&'static str>);
+/// The facts that lines of the access log repeat: client, status, method, era, version.
+pub(super) type RepeatedFacts =
+    (Option<IpAddr>, u16, Option<Method>, Option<&'static str>, Option<&'static str>);
 
 impl RequestFacts {
     /// Returns the facts that calls of a client often have in common, for the fields in `@repeated` of the access log.
     pub(super) fn repeated(&self) -> RepeatedFacts {
-        (self.status, self.rpc, self.era, self.version)
+        (self.client, self.status, self.rpc, self.era, self.version)
     }
 }
 

@@ -1,22 +1,18 @@
-//! A span that has ended: the facts that are kept of it, and the message of OTLP that is made of them.
+//! A span that has ended: the facts that are kept of it, and the message of OTLP that is written of them.
 //!
 //! The thread that serves a request only keeps facts. It records few requests, so code that makes attributes of them would
-//! not be in the cache of the processor, and would remove from it the code of all others. The exporter makes the messages
-//! of a batch one after the other.
+//! not be in the cache of the processor, and would remove from it the code of all others. The exporter writes the messages
+//! of a batch one after the other, without the values of OpenTelemetry's crate: these have two strings for each attribute,
+//! and are measured three times before they are written.
 //!
 //! Names of attributes follow the semantic conventions of OpenTelemetry for HTTP, RPC, MCP and generative AI where these have
 //! one. Out of scope: the decision which requests are recorded (see `trace`), and the export (see `otlp`).
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use http::Method as Verb;
 use http::uri::Authority;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use opentelemetry_proto::tonic::trace::v1::{Span, SpanFlags, Status};
 
 use super::label::{Method, Outcome};
 use super::log_line::Sanitized;
@@ -24,6 +20,7 @@ use super::metrics::AgentMetrics;
 use super::request_facts::{CompletedRequest, KeptRequest};
 use super::trace::{SpanEvent, TraceContext};
 use crate::hex::HexText;
+use crate::protobuf::{bytes_field, delimited, fixed32_field, nanoseconds_field, varint_field};
 
 /// The maximum number of events of one span. More are counted.
 const MAX_EVENTS: usize = 64;
@@ -112,171 +109,227 @@ pub(super) enum ExchangeEnd {
     Failure(&'static str),
 }
 
-impl From<&EndedSpan> for Span {
-    fn from(span: &EndedSpan) -> Self {
-        let EndedSpan { context, parent, begun, ended, work } = span;
-        let of_place = Self {
-            trace_id: context.trace.to_vec(),
-            span_id: context.span.to_vec(),
-            trace_state: context.state().unwrap_or_default().to_owned(),
-            parent_span_id: parent.map(|parent| parent.id.to_vec()).unwrap_or_default(),
-            flags: flags(context, parent.is_some_and(|parent| parent.is_remote)),
-            start_time_unix_nano: nanoseconds(*begun),
-            end_time_unix_nano: nanoseconds(*ended),
-            ..Self::default()
-        };
+/// The numbers of the fields of a `Span` (OTLP 1, `trace.proto`).
+mod span_field {
+    pub(super) const TRACE_ID: u32 = 1;
+    pub(super) const SPAN_ID: u32 = 2;
+    pub(super) const TRACE_STATE: u32 = 3;
+    pub(super) const PARENT_SPAN_ID: u32 = 4;
+    pub(super) const NAME: u32 = 5;
+    pub(super) const KIND: u32 = 6;
+    pub(super) const START_TIME: u32 = 7;
+    pub(super) const END_TIME: u32 = 8;
+    pub(super) const ATTRIBUTES: u32 = 9;
+    pub(super) const EVENTS: u32 = 11;
+    pub(super) const DROPPED_EVENTS: u32 = 12;
+    pub(super) const LINKS: u32 = 13;
+    pub(super) const STATUS: u32 = 15;
+    pub(super) const FLAGS: u32 = 16;
+}
+
+/// `SpanKind` of a request that the gateway answers.
+const KIND_SERVER: i64 = 2;
+/// `SpanKind` of an exchange that it begins.
+const KIND_CLIENT: i64 = 3;
+
+impl EndedSpan {
+    /// Appends the fields of the `Span` of OTLP.
+    pub(crate) fn write(&self, protobuf: &mut Vec<u8>) {
+        let Self { context, parent, begun, ended, work } = self;
+        bytes_field(span_field::TRACE_ID, &context.trace, protobuf);
+        bytes_field(span_field::SPAN_ID, &context.span, protobuf);
+        if let Some(state) = context.state() {
+            bytes_field(span_field::TRACE_STATE, state.as_bytes(), protobuf);
+        }
+        if let Some(parent) = parent {
+            bytes_field(span_field::PARENT_SPAN_ID, &parent.id, protobuf);
+        }
+        let is_remote = parent.is_some_and(|parent| parent.is_remote);
+        fixed32_field(span_field::FLAGS, flags(context, is_remote), protobuf);
+        nanoseconds_field(span_field::START_TIME, *begun, protobuf);
+        nanoseconds_field(span_field::END_TIME, *ended, protobuf);
         match work {
-            SpanWork::Request(work) => of_request(work, of_place),
-            SpanWork::Exchange(facts, end) => of_exchange(facts, *end, of_place),
+            SpanWork::Request(work) => write_request(work, protobuf),
+            SpanWork::Exchange(facts, end) => write_exchange(facts, *end, protobuf),
         }
     }
 }
 
 /// Returns the flags of a span with this context, or of a link to it (OTLP, `SpanFlags`).
 fn flags(context: &TraceContext, is_remote: bool) -> u32 {
-    let remote = if is_remote { SpanFlags::ContextIsRemoteMask as u32 } else { 0 };
-    SpanFlags::ContextHasIsRemoteMask as u32 | remote | u32::from(context.is_sampled)
+    const HAS_IS_REMOTE: u32 = 0x100;
+    const IS_REMOTE: u32 = 0x200;
+    HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 } | u32::from(context.is_sampled)
 }
 
-fn nanoseconds(at: SystemTime) -> u64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Completes the span of a request.
-fn of_request(work: &RequestWork, mut span: Span) -> Span {
+/// Appends the fields of a request.
+fn write_request(work: &RequestWork, protobuf: &mut Vec<u8>) {
     let RequestWork { request, link, events } = work;
     let CompletedRequest { texts, facts } = request.read();
     // That of a request that was not completed is not known.
     let is_known = !texts.method.is_empty();
-    let verb = if is_known { Sanitized(texts.method).to_string() } else { "_OTHER".to_owned() };
+    let verb = if is_known { Sanitized(texts.method).text() } else { "_OTHER".into() };
+    let tool = Sanitized(texts.tool).text();
     let is_mcp = facts.era.is_some();
     let method = facts.rpc.map(Method::label);
-    span.name = match method {
-        Some(method) if texts.tool.is_empty() => method.to_owned(),
-        Some(method) => format!("{method} {}", Sanitized(texts.tool)),
+    match method {
+        Some(method) if tool.is_empty() => write_name([method, "", ""], protobuf),
+        Some(method) => write_name([method, " ", &tool], protobuf),
         // A path is the choice of the client, and names of spans are few.
-        None if is_known => verb.clone(),
-        None => "HTTP".to_owned(),
-    };
-    span.set_kind(SpanKind::Server);
-    let mut attributes = Attributes(vec![
-        text("http.request.method", verb),
-        text("url.path", Sanitized(texts.path).to_string()),
-        text("mcp_a2a_gateway.request.id", texts.request),
-        text("mcp_a2a_gateway.listener", texts.listener),
-        text("mcp_a2a_gateway.outcome", facts.outcome.label()),
-    ]);
-    if facts.status != 0 {
-        attributes.0.push(number("http.response.status_code", facts.status));
+        None if is_known => write_name([&verb, "", ""], protobuf),
+        None => write_name(["HTTP", "", ""], protobuf),
     }
-    attributes.add("client.address", facts.client.map(|client| client.to_string()));
-    attributes
-        .add("mcp_a2a_gateway.caller", (!facts.is_anonymous).then(|| Sanitized(texts.caller).to_string()));
-    attributes.add(if is_mcp { "mcp.method.name" } else { "rpc.method" }, method);
-    attributes.add(if is_mcp { "mcp.protocol.version" } else { "a2a.protocol.version" }, facts.version);
-    let tool = (!texts.tool.is_empty()).then(|| Sanitized(texts.tool).to_string());
-    attributes.add("gen_ai.tool.name", tool);
-    attributes.add("gen_ai.agent.name", (!texts.agent.is_empty()).then_some(texts.agent));
+    varint_field(span_field::KIND, KIND_SERVER, protobuf);
+    let mut attributes = Attributes { number: span_field::ATTRIBUTES, protobuf };
+    attributes.text("http.request.method", &verb);
+    attributes.text("url.path", &Sanitized(texts.path).text());
+    attributes.text("mcp_a2a_gateway.request.id", texts.request);
+    attributes.text("mcp_a2a_gateway.listener", texts.listener);
+    attributes.text("mcp_a2a_gateway.outcome", facts.outcome.label());
+    if facts.status != 0 {
+        attributes.number("http.response.status_code", facts.status);
+    }
+    if let Some(client) = facts.client {
+        attributes.text("client.address", &client.to_string());
+    }
+    if !facts.is_anonymous {
+        attributes.text("mcp_a2a_gateway.caller", &Sanitized(texts.caller).text());
+    }
+    attributes.known(if is_mcp { "mcp.method.name" } else { "rpc.method" }, method);
+    attributes.known(if is_mcp { "mcp.protocol.version" } else { "a2a.protocol.version" }, facts.version);
+    attributes.known("gen_ai.tool.name", Some(&*tool).filter(|tool| !tool.is_empty()));
+    attributes.known("gen_ai.agent.name", Some(texts.agent).filter(|agent| !agent.is_empty()));
     for (name, digest) in [
         ("mcp_a2a_gateway.session.digest", facts.session),
         ("mcp_a2a_gateway.task.digest", facts.task),
         ("mcp_a2a_gateway.context.digest", facts.context),
     ] {
         let shown = digest.map(|digest| HexText::<16>::new(digest.to_be_bytes()));
-        attributes.add(name, shown.as_ref().map(HexText::as_str));
+        attributes.known(name, shown.as_ref().map(HexText::as_str));
     }
     if matches!(facts.outcome, Outcome::AgentFault | Outcome::GatewayFault) || facts.status >= 500 {
-        attributes.0.push(text("error.type", facts.fault.unwrap_or(facts.outcome.label())));
-        span.status = Some(failure());
+        attributes.text("error.type", facts.fault.unwrap_or(facts.outcome.label()));
+        write_failure(protobuf);
     }
-    span.attributes = attributes.0;
-    span.events = events.kept.iter().map(|(at, event)| of_event(*at, *event)).collect();
-    span.dropped_events_count = events.dropped;
-    span.links = link.iter().map(of_link).collect();
-    span
+    for (at, event) in &events.kept {
+        delimited(span_field::EVENTS, protobuf, |protobuf| write_event(*at, *event, protobuf));
+    }
+    if events.dropped > 0 {
+        varint_field(span_field::DROPPED_EVENTS, events.dropped.into(), protobuf);
+    }
+    if let Some(link) = link {
+        delimited(span_field::LINKS, protobuf, |protobuf| write_link(link, protobuf));
+    }
 }
 
-/// Completes the span of an exchange with an agent.
-fn of_exchange(facts: &ExchangeFacts, end: Option<ExchangeEnd>, mut span: Span) -> Span {
-    let agent = facts.agent.name();
-    span.name = format!("{} {agent}", facts.verb);
-    span.set_kind(SpanKind::Client);
-    span.attributes = vec![
-        text("http.request.method", facts.verb.as_str()),
-        text("server.address", facts.authority.host()),
-        number("server.port", facts.port),
-        text("rpc.system.name", facts.system),
-        text("gen_ai.agent.name", agent),
-        text("a2a.protocol.version", facts.version),
-    ];
-    let error = match end {
-        None => None,
-        Some(ExchangeEnd::Failure(reason)) => Some(reason.to_owned()),
-        Some(ExchangeEnd::Status(status)) => {
-            span.attributes.push(number("http.response.status_code", status));
-            (status >= 400).then(|| status.to_string())
+/// Appends the fields of an exchange with an agent.
+fn write_exchange(facts: &ExchangeFacts, end: Option<ExchangeEnd>, protobuf: &mut Vec<u8>) {
+    let (verb, agent) = (facts.verb.as_str(), facts.agent.name());
+    write_name([verb, " ", agent], protobuf);
+    varint_field(span_field::KIND, KIND_CLIENT, protobuf);
+    let mut attributes = Attributes { number: span_field::ATTRIBUTES, protobuf };
+    attributes.text("http.request.method", verb);
+    attributes.text("server.address", facts.authority.host());
+    attributes.number("server.port", facts.port);
+    attributes.text("rpc.system.name", facts.system);
+    attributes.text("gen_ai.agent.name", agent);
+    attributes.text("a2a.protocol.version", facts.version);
+    match end {
+        None => {}
+        Some(ExchangeEnd::Failure(reason)) => {
+            attributes.text("error.type", reason);
+            write_failure(protobuf);
         }
-    };
-    if let Some(error) = error {
-        span.attributes.push(text("error.type", error));
-        span.status = Some(failure());
-    }
-    span
-}
-
-fn of_event(at: SystemTime, event: SpanEvent) -> Event {
-    let attributes = match event {
-        SpanEvent::Retry(reason) => vec![text("error.type", reason)],
-        _ => Vec::new(),
-    };
-    Event { time_unix_nano: nanoseconds(at), name: event.name().to_owned(), attributes, ..Event::default() }
-}
-
-fn of_link(context: &TraceContext) -> Link {
-    Link {
-        trace_id: context.trace.to_vec(),
-        span_id: context.span.to_vec(),
-        trace_state: context.state().unwrap_or_default().to_owned(),
-        flags: flags(context, true),
-        ..Link::default()
+        Some(ExchangeEnd::Status(status)) => {
+            attributes.number("http.response.status_code", status);
+            if status >= 400 {
+                attributes.text("error.type", &status.to_string());
+                write_failure(protobuf);
+            }
+        }
     }
 }
 
-/// Returns the status of a span that failed by a fault of the gateway or an agent.
-fn failure() -> Status {
-    Status { code: StatusCode::Error.into(), message: String::new() }
+/// Appends the name of a span, which these pieces are.
+fn write_name(pieces: [&str; 3], protobuf: &mut Vec<u8>) {
+    delimited(span_field::NAME, protobuf, |protobuf| {
+        pieces.into_iter().for_each(|piece| protobuf.extend_from_slice(piece.as_bytes()));
+    });
 }
 
-/// The attributes of a span.
-struct Attributes(Vec<KeyValue>);
-
-impl Attributes {
-    /// Adds an attribute that has a value.
-    fn add(&mut self, name: &'static str, value: Option<impl Into<String>>) {
-        self.0.extend(value.map(|value| text(name, value)));
+/// Appends the fields of an `Event`.
+fn write_event(at: SystemTime, event: SpanEvent, protobuf: &mut Vec<u8>) {
+    nanoseconds_field(1, at, protobuf);
+    bytes_field(2, event.name().as_bytes(), protobuf);
+    if let SpanEvent::Retry(reason) = event {
+        Attributes { number: 3, protobuf }.text("error.type", reason);
     }
 }
 
-/// Returns an attribute with a text.
-pub(crate) fn text(name: &str, value: impl Into<String>) -> KeyValue {
-    attribute(name, Value::StringValue(value.into()))
+/// Appends the fields of a `Link`.
+fn write_link(context: &TraceContext, protobuf: &mut Vec<u8>) {
+    bytes_field(1, &context.trace, protobuf);
+    bytes_field(2, &context.span, protobuf);
+    if let Some(state) = context.state() {
+        bytes_field(3, state.as_bytes(), protobuf);
+    }
+    fixed32_field(6, flags(context, true), protobuf);
 }
 
-fn number(name: &str, value: u16) -> KeyValue {
-    attribute(name, Value::IntValue(value.into()))
+/// Appends the status of a span that failed by a fault of the gateway or an agent.
+fn write_failure(protobuf: &mut Vec<u8>) {
+    const CODE_ERROR: i64 = 2;
+    delimited(span_field::STATUS, protobuf, |status| varint_field(3, CODE_ERROR, status));
 }
 
-fn attribute(name: &str, value: Value) -> KeyValue {
-    KeyValue { key: name.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+/// Writes the attributes of a message.
+pub(crate) struct Attributes<'p> {
+    /// The number of the field that has them.
+    pub(crate) number: u32,
+    /// The message.
+    pub(crate) protobuf: &'p mut Vec<u8>,
+}
+
+impl Attributes<'_> {
+    /// Appends a text.
+    pub(crate) fn text(&mut self, name: &str, value: &str) {
+        self.write(name, |any| bytes_field(1, value.as_bytes(), any));
+    }
+
+    /// Appends a text that is known.
+    fn known(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.text(name, value);
+        }
+    }
+
+    fn number(&mut self, name: &str, value: u16) {
+        self.write(name, |any| varint_field(3, value.into(), any));
+    }
+
+    /// Appends a `KeyValue` with an `AnyValue` that has these fields.
+    fn write(&mut self, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
+        delimited(self.number, self.protobuf, |pair| {
+            bytes_field(1, name.as_bytes(), pair);
+            delimited(2, pair, value);
+        });
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::IpAddr;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use opentelemetry_proto::tonic::common::v1::KeyValue;
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
+    use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+    use opentelemetry_proto::tonic::trace::v1::{Span, SpanFlags, Status};
+    use prost::Message as _;
 
     use super::*;
+    use crate::telemetry::metrics::Metrics;
     use crate::telemetry::request_facts::{RequestFacts, RequestTexts};
 
     fn request() -> CompletedRequest<'static> {
@@ -308,16 +361,23 @@ mod tests {
         let context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let context = TraceContext::parse(context, None).unwrap();
         let work = RequestWork { request: KeptRequest::new(request), link: None, events };
-        Span::from(&EndedSpan { context, parent: None, begun, ended, work: SpanWork::Request(work) })
+        read(&EndedSpan { context, parent: None, begun, ended, work: SpanWork::Request(work) })
+    }
+
+    /// Reads what is written as the message of OpenTelemetry's crate.
+    pub(in crate::telemetry) fn read(span: &EndedSpan) -> Span {
+        let mut protobuf = Vec::new();
+        span.write(&mut protobuf);
+        Span::decode(&*protobuf).unwrap()
     }
 
     /// The attributes as `NAME=VALUE`.
-    fn shown(span: &Span) -> Vec<String> {
+    pub(in crate::telemetry) fn shown(attributes: &[KeyValue]) -> Vec<String> {
         let value = |attribute: &KeyValue| match attribute.value.clone().unwrap().value.unwrap() {
             Value::StringValue(text) => text,
             other => format!("{other:?}"),
         };
-        span.attributes.iter().map(|attribute| format!("{}={}", attribute.key, value(attribute))).collect()
+        attributes.iter().map(|attribute| format!("{}={}", attribute.key, value(attribute))).collect()
     }
 
     #[test]
@@ -328,7 +388,7 @@ mod tests {
         assert_eq!((whole.flags, whole.status.is_none()), (0x101, true));
         assert!(whole.parent_span_id.is_empty());
         assert_eq!(
-            shown(&whole),
+            shown(&whole.attributes),
             [
                 "http.request.method=POST",
                 "url.path=/mcp/weather",
@@ -360,7 +420,7 @@ mod tests {
             "mcp_a2a_gateway.listener=",
             "mcp_a2a_gateway.outcome=ok",
         ];
-        assert_eq!(shown(&bare), expected);
+        assert_eq!(shown(&bare.attributes), expected);
     }
 
     #[test]
@@ -377,7 +437,7 @@ mod tests {
         ] {
             let span = of(facts);
             assert_eq!(span.status.as_ref().map(Status::code), Some(StatusCode::Error));
-            assert_eq!(shown(&span).last().map(String::as_str), Some(error));
+            assert_eq!(shown(&span.attributes).last().map(String::as_str), Some(error));
         }
         let refused =
             RequestFacts { outcome: Outcome::Refused, status: 403, fault: Some("forbidden"), ..facts };
@@ -393,9 +453,68 @@ mod tests {
         assert_eq!((span.events.len(), span.dropped_events_count), (MAX_EVENTS, 3));
         let [retry, recovery, ..] = &span.events[..] else { panic!("{:?}", span.events) };
         assert_eq!(
-            (retry.name.as_str(), &retry.attributes[..]),
-            ("retry", &[text("error.type", "timeout")][..])
+            (retry.name.as_str(), shown(&retry.attributes)),
+            ("retry", vec!["error.type=timeout".to_owned()])
         );
+        assert!(retry.time_unix_nano > 0);
         assert_eq!((recovery.name.as_str(), recovery.attributes.len()), ("recovery", 0));
+    }
+
+    #[test]
+    fn span_of_exchange_has_its_facts_and_its_place() {
+        let state = "vendor=1";
+        let text = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let context = TraceContext::parse(text, Some(state)).unwrap();
+        let facts = || ExchangeFacts {
+            verb: Verb::POST,
+            authority: Authority::from_static("agent.example:8443"),
+            port: 8443,
+            agent: Metrics::new().unwrap().agent("weather"),
+            system: "jsonrpc",
+            version: "1.0",
+        };
+        let parent = Some(ParentSpan { id: [7; 8], is_remote: true });
+        let of = |end| {
+            let (context, work) = (context.clone(), SpanWork::Exchange(facts(), end));
+            read(&EndedSpan { context, parent, begun: UNIX_EPOCH, ended: UNIX_EPOCH, work })
+        };
+        let span = of(Some(ExchangeEnd::Status(200)));
+        assert_eq!((span.name.as_str(), span.kind()), ("POST weather", SpanKind::Client));
+        assert_eq!((span.trace_id, span.span_id), (context.trace.to_vec(), context.span.to_vec()));
+        assert_eq!((span.parent_span_id, span.trace_state.as_str()), (vec![7; 8], state));
+        let remote = SpanFlags::ContextHasIsRemoteMask as u32 | SpanFlags::ContextIsRemoteMask as u32;
+        assert_eq!((span.flags, span.status), (remote | 1, None));
+        assert_eq!(
+            shown(&span.attributes),
+            [
+                "http.request.method=POST",
+                "server.address=agent.example",
+                "server.port=IntValue(8443)",
+                "rpc.system.name=jsonrpc",
+                "gen_ai.agent.name=weather",
+                "a2a.protocol.version=1.0",
+                "http.response.status_code=IntValue(200)",
+            ]
+        );
+        for (end, error) in [
+            (ExchangeEnd::Status(503), "error.type=503"),
+            (ExchangeEnd::Failure("timeout"), "error.type=timeout"),
+        ] {
+            let span = of(Some(end));
+            assert_eq!(span.status.as_ref().map(Status::code), Some(StatusCode::Error));
+            assert_eq!(shown(&span.attributes).last().map(String::as_str), Some(error));
+        }
+        assert_eq!(of(None).attributes.len(), 6);
+    }
+
+    #[test]
+    fn link_has_its_context() {
+        let link =
+            TraceContext::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", Some("a=1"));
+        let mut protobuf = Vec::new();
+        write_link(&link.unwrap(), &mut protobuf);
+        let link = Link::decode(&*protobuf).unwrap();
+        assert_eq!((link.trace_id.len(), link.span_id.len(), link.trace_state.as_str()), (16, 8, "a=1"));
+        assert_eq!(link.flags, 0x300);
     }
 }
