@@ -255,6 +255,10 @@ impl CallEvents for BatchWatch<'_> {
     fn has_more(&self) -> bool {
         false
     }
+
+    fn waited_until(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// The resource of a batch.

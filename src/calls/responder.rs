@@ -167,7 +167,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
     /// Sends a message of the gateway on the stream to the client.
     pub(crate) async fn send(&mut self, message: &[u8]) -> Result<(), ClientGone> {
         sse::write_event(&mut self.unsent, message);
-        self.flush().await
+        self.flush(Instant::now()).await
     }
 
     /// Sets a new end of the budget.
@@ -238,8 +238,11 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             }
             // Flushes when no further event is ready, and never delays for time.
             let is_due = !source.has_more() || self.unsent.len() > FLUSH_THRESHOLD_BYTES;
-            if is_due && !self.unsent.is_empty() && self.flush().await.is_err() {
-                return WaitOutcome::Gone;
+            if is_due && !self.unsent.is_empty() {
+                let now = source.waited_until().unwrap_or_else(Instant::now);
+                if self.flush(now).await.is_err() {
+                    return WaitOutcome::Gone;
+                }
             }
         }
     }
@@ -292,13 +295,14 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             return Ok(());
         }
         sse::write_comment(&mut self.unsent, "");
-        self.flush().await
+        self.flush(Instant::now()).await
     }
 
-    /// Sends the unsent events; opens the stream if necessary.
-    async fn flush(&mut self) -> Result<(), ClientGone> {
+    /// Sends the unsent events at this time; opens the stream if necessary.
+    async fn flush(&mut self, now: Instant) -> Result<(), ClientGone> {
         let encoded = std::mem::take(&mut self.unsent);
-        self.next_keep_alive = Instant::now() + self.keep_alive;
+        // Never earlier than before: the time of an event may be that of the last wait, long ago.
+        self.next_keep_alive = self.next_keep_alive.max(now + self.keep_alive);
         if let ClientStream::Quiet(_) = self.stream {
             let ClientStream::Quiet(http) = std::mem::replace(&mut self.stream, ClientStream::Detached)
             else {

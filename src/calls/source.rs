@@ -3,6 +3,7 @@
 //!
 //! See also `responder` and `follow`.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -30,6 +31,8 @@ pub(crate) struct DirectCall {
     /// Bytes of events since the bytes of the output were counted.
     uncounted: usize,
     agent_time: Duration,
+    /// End of the last wait for an event.
+    waited_until: Option<Instant>,
     /// Number of events that the agent sent.
     heard: u64,
 }
@@ -44,7 +47,7 @@ impl DirectCall {
         known: Arc<ResolvedAgent>,
     ) -> Self {
         let (local, agent_time) = (rand::random(), Duration::ZERO);
-        Self { drive, work, known, local, permit, uncounted: 0, agent_time, heard: 0 }
+        Self { drive, work, known, local, permit, uncounted: 0, agent_time, waited_until: None, heard: 0 }
     }
 }
 
@@ -126,6 +129,9 @@ pub(crate) trait CallEvents: Send {
 
     /// Returns true if [`CallEvents::next`] has an event without waiting.
     fn has_more(&self) -> bool;
+
+    /// Returns the time at which the last wait for an event ended, if it is known.
+    fn waited_until(&self) -> Option<Instant>;
 }
 
 impl CallEvents for EventSource {
@@ -147,6 +153,13 @@ impl CallEvents for EventSource {
         match self {
             Self::Own(own) => own.drive.has_more(),
             Self::Watched(_) => false,
+        }
+    }
+
+    fn waited_until(&self) -> Option<Instant> {
+        match self {
+            Self::Own(own) => own.waited_until,
+            Self::Watched(_) => None,
         }
     }
 }
@@ -296,9 +309,24 @@ impl DirectCall {
     }
 
     async fn next(&mut self) -> CallEvent {
-        let since = Instant::now();
-        let turn = self.drive.next().await;
-        self.agent_time += since.elapsed();
+        // The clock is read for events that do not come at once: of a fast stream most do.
+        let mut since = None;
+        let turn = {
+            let mut next = pin!(self.drive.next());
+            poll_fn(|cx| {
+                let polled = next.as_mut().poll(cx);
+                if polled.is_pending() {
+                    since.get_or_insert_with(Instant::now);
+                }
+                polled
+            })
+            .await
+        };
+        if let Some(since) = since {
+            let now = Instant::now();
+            self.agent_time += now.saturating_duration_since(since);
+            self.waited_until = Some(now);
+        }
         match turn {
             DriveEvent::Said(event) => {
                 self.heard += 1;

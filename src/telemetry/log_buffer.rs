@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::log::{FormattedLines, LogFormat};
 use super::log_line::RepeatedFields;
-use super::request_facts::{CompletedRequest, RequestFacts, RequestTexts, TextLengths};
+use super::request_facts::{CompletedRequest, JoinedTexts, RequestFacts, TextPlace};
 use crate::sync::{lock, recover};
 
 /// The maximum size of the formatted lines that wait, in bytes.
@@ -103,8 +103,7 @@ thread_local! {
 #[derive(Default)]
 struct WaitingLines {
     access: Vec<WaitingAccess>,
-    /// The texts of these, which follow each other.
-    texts: String,
+    texts: JoinedTexts,
     /// The room to format them, which begins with the lines that were formatted last.
     formatted: Vec<u8>,
     /// Fields of the line that was formatted last: calls of a busy client have half of them in common.
@@ -115,34 +114,32 @@ struct WaitingLines {
 struct WaitingAccess {
     /// The end of its request.
     ended: Instant,
-    lengths: TextLengths,
+    place: TextPlace,
     facts: RequestFacts,
 }
 
 impl WaitingLines {
     fn add(&mut self, ended: Instant, line: &CompletedRequest<'_>) {
-        let lengths = line.texts.append_to(&mut self.texts);
-        self.access.push(WaitingAccess { ended, lengths, facts: line.facts });
+        let place = self.texts.add(&line.texts);
+        self.access.push(WaitingAccess { ended, place, facts: line.facts });
     }
 
     /// Takes the lines of several threads, in the order of their ends.
-    fn join<'a>(batches: impl Iterator<Item = &'a mut Self>) -> Self {
-        let (mut lines, mut joined) = (Vec::new(), Self::default());
-        for Self { access, texts, .. } in batches {
-            let mut start = 0;
-            for line in access.drain(..) {
-                let end = start + line.lengths.sum();
-                lines.push((line, texts.get(start..end).unwrap_or_default().to_owned()));
-                start = end;
-            }
-            texts.clear();
+    fn join(mut batches: Vec<&mut Self>) -> Self {
+        let mut lines: Vec<_> =
+            batches.iter().flat_map(|batch| batch.access.iter().map(|line| (&batch.texts, line))).collect();
+        lines.sort_by_key(|(_, line)| line.ended);
+        let mut joined = Self::default();
+        for (texts, WaitingAccess { ended, place, facts }) in lines {
+            joined.add(*ended, &CompletedRequest { texts: texts.read(place, None), facts: *facts });
         }
-        lines.sort_by_key(|(line, _)| line.ended);
-        for (line, texts) in lines {
-            joined.texts.push_str(&texts);
-            joined.access.push(line);
-        }
+        batches.iter_mut().for_each(|batch| batch.clear());
         joined
+    }
+
+    fn clear(&mut self) {
+        self.access.clear();
+        self.texts.clear();
     }
 
     /// Removes all lines, and returns them formatted.
@@ -151,18 +148,19 @@ impl WaitingLines {
         let mut lines = FormattedLines::new(formatted, form);
         // Requests read one clock only.
         let (now, clock) = (Instant::now(), SystemTime::now());
-        let (mut rest, mut before) = (texts.as_str(), None);
-        for WaitingAccess { ended, lengths, facts } in &*access {
-            let common = lengths.common_texts(rest);
-            let values = (common, facts.repeated());
-            if before != Some(values) {
+        let mut before: Option<(&TextPlace, CompletedRequest<'_>)> = None;
+        for WaitingAccess { ended, place, facts } in &*access {
+            let known = before.as_ref().map(|(place, line)| (*place, line.texts));
+            let line = CompletedRequest { texts: texts.read(place, known), facts: *facts };
+            let is_repeated = before.is_some_and(|(earlier, before)| {
+                earlier.has_common_texts_of(place) && before.facts.repeated() == facts.repeated()
+            });
+            if !is_repeated {
                 repeated.clear();
             }
-            before = Some(values);
-            let line =
-                CompletedRequest { texts: RequestTexts::split_off(&mut rest, *lengths), facts: *facts };
             let at = clock.checked_sub(now.saturating_duration_since(*ended)).unwrap_or(clock);
             line.write_to(at, Some(&mut lines), repeated);
+            before = Some((place, line));
         }
         access.clear();
         texts.clear();
@@ -300,7 +298,7 @@ impl LogBufferShared {
         if held.len() < 2 {
             return;
         }
-        let mut lines = WaitingLines::join(held.iter_mut().map(|lines| &mut **lines));
+        let mut lines = WaitingLines::join(held.iter_mut().map(|lines| &mut **lines).collect());
         let (count, state) = (lines.access.len(), lock(&self.state));
         // Only now: the next lines of a thread come behind these.
         drop(held);
@@ -406,6 +404,7 @@ mod tests {
     use crate::telemetry::label::Method;
     use crate::telemetry::log::tests::written;
     use crate::telemetry::log_line::MAX_LOGGED_CHARS;
+    use crate::telemetry::request_facts::RequestTexts;
 
     /// Counts the writes.
     struct CountedWrites(Arc<AtomicUsize>);

@@ -38,47 +38,124 @@ pub(crate) struct RequestTexts<'a> {
     pub(crate) agent: &'a str,
 }
 
-/// The lengths of the texts of a request that follow each other in one string, in bytes.
-#[derive(Clone, Copy, Default)]
-pub(super) struct TextLengths([u16; 7]);
+/// Texts of requests that follow each other in one string. Those that a request has in common with the one before are not
+/// added again: a busy client has all but the id in common from call to call.
+#[derive(Default)]
+pub(super) struct JoinedTexts {
+    joined: String,
+    /// The texts but the id that were added last.
+    last: Option<CommonTexts>,
+}
 
-impl<'a> RequestTexts<'a> {
-    /// Adds the texts to a string, as far as they can be logged.
-    pub(super) fn append_to(self, joined: &mut String) -> TextLengths {
-        let Self { request, caller, listener, method, path, tool, agent } = self;
-        let mut lengths = [0; 7];
-        // A loop, because the compiler makes a call for each element of an array's `map`.
-        for (length, text) in lengths.iter_mut().zip([request, caller, listener, method, path, tool, agent]) {
-            let text = loggable(text);
-            joined.push_str(text);
-            // Four bytes for each character at most.
-            *length = u16::try_from(text.len()).unwrap_or_default();
-        }
-        TextLengths(lengths)
+/// The place of the texts of one request.
+#[derive(Clone, Copy)]
+pub(super) struct TextPlace {
+    /// The place of the id, and its length in bytes.
+    request: (u32, u16),
+    common: CommonTexts,
+}
+
+/// The place of all texts but the id, which follow each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct CommonTexts {
+    start: u32,
+    /// The lengths in bytes.
+    lengths: [u16; 6],
+}
+
+impl JoinedTexts {
+    /// Creates texts with room for so many bytes.
+    fn with_capacity(bytes: usize) -> Self {
+        // A string that grows is copied again and again.
+        Self { joined: String::with_capacity(bytes), last: None }
     }
 
-    /// Reads the first texts of such a string, and removes them from it.
-    pub(super) fn split_off(joined: &mut &'a str, TextLengths(lengths): TextLengths) -> Self {
-        let mut texts = [""; 7];
-        for (text, length) in texts.iter_mut().zip(lengths) {
-            (*text, *joined) = joined.split_at_checked(usize::from(length)).unwrap_or_default();
+    /// Adds the texts of a request, as far as they can be logged.
+    pub(super) fn add(&mut self, texts: &RequestTexts<'_>) -> TextPlace {
+        let RequestTexts { request, caller, listener, method, path, tool, agent } = *texts;
+        let request = (self.end(), self.push(request));
+        let texts = [caller, listener, method, path, tool, agent];
+        let common = match self.last {
+            Some(last) if last.is_of(texts, self.joined.as_bytes()) => last,
+            _ => {
+                let (start, mut lengths) = (self.end(), [0; 6]);
+                lengths.iter_mut().zip(texts).for_each(|(length, text)| *length = self.push(text));
+                CommonTexts { start, lengths }
+            }
+        };
+        self.last = Some(common);
+        TextPlace { request, common }
+    }
+
+    /// Returns the texts of a request. `before` is the request that was read last, if there is one.
+    pub(super) fn read<'a>(
+        &'a self,
+        place: &TextPlace,
+        before: Option<(&TextPlace, RequestTexts<'a>)>,
+    ) -> RequestTexts<'a> {
+        let request = self.text(place.request);
+        if let Some((before, texts)) = before
+            && before.has_common_texts_of(place)
+        {
+            return RequestTexts { request, ..texts };
         }
-        let [request, caller, listener, method, path, tool, agent] = texts;
-        Self { request, caller, listener, method, path, tool, agent }
+        let (mut start, mut texts) = (place.common.start, [""; 6]);
+        for (text, length) in texts.iter_mut().zip(place.common.lengths) {
+            *text = self.text((start, length));
+            start = start.saturating_add(length.into());
+        }
+        let [caller, listener, method, path, tool, agent] = texts;
+        RequestTexts { request, caller, listener, method, path, tool, agent }
+    }
+
+    /// Returns the size of all texts, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.joined.len()
+    }
+
+    /// Removes all texts.
+    pub(super) fn clear(&mut self) {
+        self.joined.clear();
+        self.last = None;
+    }
+
+    /// Adds the part of a text that can be logged, and returns its length in bytes.
+    fn push(&mut self, text: &str) -> u16 {
+        let text = loggable(text);
+        self.joined.push_str(text);
+        // Four bytes for each character at most.
+        u16::try_from(text.len()).unwrap_or_default()
+    }
+
+    fn text(&self, (start, length): (u32, u16)) -> &str {
+        let start = start as usize;
+        self.joined.get(start..start + usize::from(length)).unwrap_or_default()
+    }
+
+    fn end(&self) -> u32 {
+        // Far less is kept than this.
+        u32::try_from(self.joined.len()).unwrap_or(u32::MAX)
     }
 }
 
-impl TextLengths {
-    /// Returns the length of all texts.
-    pub(super) fn sum(self) -> usize {
-        self.0.into_iter().map(usize::from).sum()
+impl TextPlace {
+    /// Returns true if both requests are known to have all texts but their ids in common.
+    pub(super) fn has_common_texts_of(&self, other: &Self) -> bool {
+        self.common.start == other.common.start
     }
+}
 
-    /// Returns all texts but the id of the request, from a string that begins with these texts: their lengths, and the
-    /// texts one behind the other. Requests of a client often have them in common.
-    pub(super) fn common_texts(self, joined: &str) -> ([u16; 6], &str) {
-        let [request, lengths @ ..] = self.0;
-        (lengths, joined.get(usize::from(request)..self.sum()).unwrap_or_default())
+impl CommonTexts {
+    /// Returns true if they are these texts.
+    fn is_of(&self, texts: [&str; 6], joined: &[u8]) -> bool {
+        let mut rest = joined.get(self.start as usize..).unwrap_or_default();
+        texts.into_iter().zip(self.lengths).all(|(text, length)| {
+            let (Some(known), true) = (rest.split_off(..text.len()), text.len() == usize::from(length))
+            else {
+                return false;
+            };
+            known == text.as_bytes()
+        })
     }
 }
 
@@ -143,22 +220,68 @@ impl RequestFacts {
 /// A completed request with texts of its own.
 pub(super) struct KeptRequest {
     facts: RequestFacts,
-    lengths: TextLengths,
-    texts: String,
+    place: TextPlace,
+    texts: JoinedTexts,
 }
 
 impl KeptRequest {
     /// Copies a request.
     pub(super) fn new(request: &CompletedRequest<'_>) -> Self {
-        // Room for most: a string that grows is copied again and again.
-        let mut texts = String::with_capacity(256);
-        let lengths = request.texts.append_to(&mut texts);
-        Self { facts: request.facts, lengths, texts }
+        let mut texts = JoinedTexts::with_capacity(256);
+        let place = texts.add(&request.texts);
+        Self { facts: request.facts, place, texts }
     }
 
     /// Returns the request.
     pub(super) fn read(&self) -> CompletedRequest<'_> {
-        let texts = RequestTexts::split_off(&mut self.texts.as_str(), self.lengths);
-        CompletedRequest { texts, facts: self.facts }
+        CompletedRequest { texts: self.texts.read(&self.place, None), facts: self.facts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXTS: RequestTexts<'static> = RequestTexts {
+        request: "7f-1",
+        caller: "ann",
+        listener: "0.0.0.0:8080",
+        method: "POST",
+        path: "/mcp/weather",
+        tool: "forecast",
+        agent: "weather",
+    };
+
+    #[test]
+    fn common_texts_are_kept_once() {
+        let mut texts = JoinedTexts::default();
+        let first = texts.add(&TEXTS);
+        let whole = texts.len();
+        let second = texts.add(&RequestTexts { request: "7f-22", ..TEXTS });
+        assert_eq!(texts.len(), whole + "7f-22".len());
+        assert!(first.has_common_texts_of(&second));
+        let one = texts.read(&first, None);
+        let other = texts.read(&second, Some((&first, one)));
+        assert_eq!((one.request, one.agent), ("7f-1", "weather"));
+        assert_eq!((other.request, other.caller, other.agent), ("7f-22", "ann", "weather"));
+        texts.clear();
+        let alone = texts.add(&TEXTS);
+        assert_eq!((texts.len(), texts.read(&alone, None).path), (whole, "/mcp/weather"));
+    }
+
+    #[test]
+    fn other_texts_with_the_same_characters_are_other_texts() {
+        let other = RequestTexts { tool: "forecastw", agent: "eather", ..TEXTS };
+        let shorter = RequestTexts { agent: "", ..TEXTS };
+        let longer = RequestTexts { agent: "weather7f-1", ..TEXTS };
+        for other in [other, shorter, longer] {
+            let mut texts = JoinedTexts::default();
+            let (first, second) = (texts.add(&TEXTS), texts.add(&other));
+            assert!(!first.has_common_texts_of(&second));
+            let one = texts.read(&first, None);
+            assert_eq!((one.tool, one.agent), ("forecast", "weather"));
+            let read = texts.read(&second, Some((&first, one)));
+            assert_eq!((read.tool, read.agent), (other.tool, other.agent));
+        }
     }
 }
