@@ -50,8 +50,10 @@ pub(super) struct JoinedTexts {
 /// The place of the texts of one request.
 #[derive(Clone, Copy)]
 pub(super) struct TextPlace {
-    /// The place of the id, and its length in bytes.
-    request: (u32, u16),
+    /// The start of the id.
+    start: u32,
+    /// The length of the id, in bytes.
+    length: u16,
     common: CommonTexts,
 }
 
@@ -73,7 +75,7 @@ impl JoinedTexts {
     /// Adds the texts of a request, as far as they can be logged.
     pub(super) fn add(&mut self, texts: &RequestTexts<'_>) -> TextPlace {
         let RequestTexts { request, caller, listener, method, path, tool, agent } = *texts;
-        let request = (self.end(), self.push(request));
+        let (start, length) = (self.end(), self.push(request));
         let texts = [caller, listener, method, path, tool, agent];
         let common = match self.last {
             Some(last) if last.is_of(texts, self.joined.as_bytes()) => last,
@@ -84,7 +86,7 @@ impl JoinedTexts {
             }
         };
         self.last = Some(common);
-        TextPlace { request, common }
+        TextPlace { start, length, common }
     }
 
     /// Returns the texts of a request. `before` is the request that was read last, if there is one.
@@ -93,7 +95,7 @@ impl JoinedTexts {
         place: &TextPlace,
         before: Option<(&TextPlace, RequestTexts<'a>)>,
     ) -> RequestTexts<'a> {
-        let request = self.text(place.request);
+        let request = self.text(place.start, place.length);
         if let Some((before, texts)) = before
             && before.has_common_texts_of(place)
         {
@@ -101,7 +103,7 @@ impl JoinedTexts {
         }
         let (mut start, mut texts) = (place.common.start, [""; 6]);
         for (text, length) in texts.iter_mut().zip(place.common.lengths) {
-            *text = self.text((start, length));
+            *text = self.text(start, length);
             start = start.saturating_add(length.into());
         }
         let [caller, listener, method, path, tool, agent] = texts;
@@ -127,7 +129,7 @@ impl JoinedTexts {
         u16::try_from(text.len()).unwrap_or_default()
     }
 
-    fn text(&self, (start, length): (u32, u16)) -> &str {
+    fn text(&self, start: u32, length: u16) -> &str {
         let start = start as usize;
         self.joined.get(start..start + usize::from(length)).unwrap_or_default()
     }
