@@ -5,14 +5,15 @@
 //! deadline. So the timer of an earlier wait stays; if it fires before the deadline of the current
 //! wait, it is registered anew. Of the backoff nothing waits, and randomness is an argument.
 
-use std::future::Future;
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 /// A timer for one wait after another.
 #[derive(Default)]
@@ -44,6 +45,15 @@ impl ReusableTimer {
         Poll::Pending
     }
 
+    /// Removes the task that waited last: the timer neither wakes it nor keeps its memory.
+    fn forget_task(&mut self) {
+        if let Some((_, sleep)) = &mut self.set {
+            let cx = &mut Context::from_waker(Waker::noop());
+            // The next wait looks at the deadline.
+            _ = Pin::new(&mut unconstrained(sleep.as_mut())).poll(cx);
+        }
+    }
+
     /// Returns the result of `poll`, or `None` once `deadline` has passed without one.
     pub(crate) fn limit<T>(
         &mut self,
@@ -55,6 +65,55 @@ impl ReusableTimer {
             Poll::Ready(found) => Poll::Ready(Some(found)),
             Poll::Pending => self.poll(cx, deadline).map(|()| None),
         }
+    }
+}
+
+/// The maximum number of timers that a thread keeps.
+const MAX_KEPT_TIMERS: usize = 256;
+
+thread_local! {
+    /// Timers of waits that have ended on this thread.
+    static KEPT_TIMERS: RefCell<Vec<ReusableTimer>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A timer for a short wait, as each call has one: that of an earlier wait on the same thread, still registered.
+#[derive(Default)]
+pub(crate) struct PooledTimer {
+    /// `None` until the wait begins.
+    timer: Option<ReusableTimer>,
+}
+
+impl PooledTimer {
+    /// Returns ready once `deadline` has passed, as [`ReusableTimer::poll`] does.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let take = || KEPT_TIMERS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
+        self.timer.get_or_insert_with(|| take().unwrap_or_default()).poll(cx, deadline)
+    }
+}
+
+impl Drop for PooledTimer {
+    fn drop(&mut self) {
+        let Some(mut timer) = self.timer.take() else { return };
+        timer.forget_task();
+        let keep = |kept: &RefCell<Vec<_>>| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < MAX_KEPT_TIMERS {
+                kept.push(timer);
+            }
+        };
+        // Fails while the thread ends: then the timer is dropped.
+        _ = KEPT_TIMERS.try_with(keep);
+    }
+}
+
+/// Returns the output of `work`, or `None` if that takes longer than `limit`. Work that never waits costs no timer. Pinned
+/// by the caller: a future that is moved into another one has its room in both.
+pub(crate) async fn within<F: Future>(limit: Duration, mut work: Pin<&mut F>) -> Option<F::Output> {
+    let at_once = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+    match at_once {
+        Poll::Ready(output) => Some(output),
+        // Boxed: most work has no room for it.
+        Poll::Pending => Box::pin(timeout(limit, work)).await.ok(),
     }
 }
 
@@ -86,7 +145,6 @@ pub(crate) fn with_jitter(pause: Duration, fraction: f64, chance: f64) -> Durati
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
     use std::pin::pin;
 
     use tokio::task::coop::consume_budget;
@@ -122,6 +180,50 @@ mod tests {
         let deadline = begun + Duration::from_millis(20);
         runtime().block_on(poll_fn(|cx| alarm.poll(cx, deadline)));
         assert!(begun.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pooled_timer_waits_to_its_own_deadline() {
+        for seconds in [30, 60, 5, 60, 1, 0] {
+            let (mut timer, begun) = (PooledTimer::default(), Instant::now());
+            let deadline = begun + Duration::from_secs(seconds);
+            // A wait that is given up leaves its timer to the next.
+            let given_up = poll_fn(|cx| Poll::Ready(timer.poll(cx, deadline + Duration::from_secs(1)))).await;
+            assert!(given_up.is_pending());
+            drop(timer);
+            assert_eq!(KEPT_TIMERS.with_borrow(Vec::len), 1);
+            let mut timer = PooledTimer::default();
+            poll_fn(|cx| timer.poll(cx, deadline)).await;
+            assert_eq!((begun.elapsed().as_secs(), KEPT_TIMERS.with_borrow(Vec::len)), (seconds, 0));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kept_timers_are_few_and_keep_no_task() {
+        struct Wakes;
+        impl std::task::Wake for Wakes {
+            fn wake(self: std::sync::Arc<Self>) {}
+        }
+        let task = std::sync::Arc::new(Wakes);
+        let waker = task.clone().into();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut timers: Vec<_> = (0..MAX_KEPT_TIMERS + 10).map(|_| PooledTimer::default()).collect();
+        for timer in &mut timers {
+            assert!(timer.poll(&mut Context::from_waker(&waker), deadline).is_pending());
+        }
+        drop((timers, waker));
+        assert_eq!(KEPT_TIMERS.with_borrow(Vec::len), MAX_KEPT_TIMERS);
+        assert_eq!(std::sync::Arc::strong_count(&task), 1, "no timer has the task");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_is_limited_from_its_first_wait() {
+        let limit = Duration::from_secs(5);
+        assert_eq!(within(limit, pin!(async { 1 })).await, Some(1));
+        let slow = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+        let begun = Instant::now();
+        assert_eq!(within(limit, pin!(slow(4))).await, Some(()));
+        assert_eq!((within(limit, pin!(slow(60))).await, begun.elapsed().as_secs()), (None, 9));
     }
 
     #[tokio::test]

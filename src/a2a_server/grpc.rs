@@ -353,10 +353,6 @@ impl<C: TrailerSink> ResponseSink for GrpcConnection<'_, C> {
     fn is_shutting_down(&self) -> bool {
         self.http.is_shutting_down()
     }
-
-    fn sleep(wait: Duration) -> impl Future<Output = ()> + Send {
-        C::sleep(wait)
-    }
 }
 
 impl<C: TrailerSink> ClientConnection for GrpcConnection<'_, C> {

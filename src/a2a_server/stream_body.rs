@@ -4,6 +4,7 @@
 //! gateway adds (a keep-alive comment, a final error) stands between two events, and no byte of the
 //! agent changes. See also `response` for responses with a rewritten body.
 
+use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use memchr::memmem::rfind;
+use tokio::time::Instant;
 
 use super::error::A2aError;
 use super::response::{FOREIGN, is_foreign};
@@ -23,6 +25,7 @@ use crate::jsonrpc::Id;
 use crate::quota::AnswerRoom;
 use crate::sse;
 use crate::telemetry::metrics::AgentMetrics;
+use crate::timing::{PooledTimer, after};
 use crate::transport::BodyPieces;
 
 /// Limits on the agent's response, and the state of the gateway on which it depends.
@@ -230,20 +233,20 @@ pub(super) async fn stream<S: ResponseSink>(
     // for each event.
     let interval = context.keep_alive / 2;
     let (mut is_quiet, mut has_events) = (false, false);
-    let mut wake = pin!(S::sleep(interval));
+    let (mut timer, mut due) = (PooledTimer::default(), after(Instant::now(), interval));
     let mut answers_due = pin!(context.drain.answers_due());
     loop {
         let chunk = tokio::select! {
             biased;
             chunk = response.chunk() => chunk,
-            () = wake.as_mut() => {
+            () = poll_fn(|cx| timer.poll(cx, due)) => {
                 if is_quiet {
                     let mut comment = Vec::new();
                     sse::write_comment(&mut comment, "");
                     http.write_body(comment.into(), false).await?;
                 }
                 is_quiet = !is_quiet;
-                wake.set(S::sleep(interval));
+                due = after(Instant::now(), interval);
                 continue;
             }
             () = http.disconnected() => return Err(ClientGone),

@@ -541,8 +541,4 @@ impl ResponseSink for DetachedSink {
     fn is_shutting_down(&self) -> bool {
         false
     }
-
-    fn sleep(wait: Duration) -> impl Future<Output = ()> + Send {
-        sleep(wait)
-    }
 }

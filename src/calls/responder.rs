@@ -4,6 +4,7 @@
 //! JSON first; an event stream once there is a message to send, or when the agent is slow and the
 //! client accepts a stream. The agent is read no faster than the client reads.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::http_edge::{Accepts, AccessRecord, DrainState, ResponseSink, SseWrite
 use crate::limits::Limits;
 use crate::sse;
 use crate::telemetry::metrics::{AgentMetrics, GaugeGuard};
+use crate::timing::PooledTimer;
 
 /// Number of events in a row after which the client's connection is checked.
 const YIELD_EVERY_EVENTS: u32 = 32;
@@ -188,7 +190,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
         // event ready. It is reset only to an earlier deadline: a later one is checked when the
         // timer fires.
         let mut due = self.next_deadline();
-        let mut wake = pin!(S::sleep(time_until(due)));
+        let mut timer = PooledTimer::default();
         let drain = self.drain;
         let (mut answers_due, mut cancellation) = (pin!(drain.answers_due()), pin!(cancelled(running)));
         loop {
@@ -197,12 +199,11 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             }
             if self.next_deadline() < due {
                 due = self.next_deadline();
-                wake.set(S::sleep(time_until(due)));
             }
             let step = tokio::select! {
                 biased;
                 () = cancellation.as_mut() => return WaitOutcome::Cancelled,
-                () = wake.as_mut() => {
+                () = poll_fn(|cx| timer.poll(cx, due)) => {
                     let now = Instant::now();
                     if self.until.is_some_and(|until| now >= until) {
                         return WaitOutcome::OutOfPatience;
@@ -216,7 +217,6 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
                         }
                     }
                     due = self.next_deadline();
-                    wake.set(S::sleep(time_until(due)));
                     continue;
                 }
                 step = source.next() => step,
@@ -347,9 +347,4 @@ async fn cancelled(running: Option<&InFlightCall>) {
         Some(entry) => entry.cancelled().await,
         None => std::future::pending().await,
     }
-}
-
-/// Returns the time from now until `due`.
-fn time_until(due: Instant) -> Duration {
-    due.saturating_duration_since(Instant::now())
 }

@@ -193,6 +193,7 @@ impl Gateway {
         if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
             let dispatcher = self.current();
             let edge = Requirement::Listener(listener).edge(&dispatcher);
+            http.set_write_stall(dispatcher.settings.write_stall);
             let _counted = RequestGuard::enter(&self.state.lasting.open_requests);
             // Boxed: a rare case must not make every request larger.
             Box::pin(reject_unknown(&dispatcher, http, &edge)).await;
@@ -444,7 +445,7 @@ impl Gateway {
         let _counted = RequestGuard::enter(&lasting.open_requests);
         let is_reused = has_unambiguous_length(http.http()) && !dispatcher.drain.has_begun();
         http.http_mut().set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));
-        http.http_mut().set_write_timeout(Some(edge.write_stall));
+        http.set_write_stall(edge.write_stall);
         let checked = check_certificate(http).and_then(|()| header_fits(http, edge.header_bytes));
         let mut moved = None;
         let mut served = match checked {

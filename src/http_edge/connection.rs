@@ -10,7 +10,7 @@
 //! access record. See `stdio` for the messages.
 
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +18,13 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use pingora::OrErr as _;
 use pingora::http::ResponseHeader;
 use pingora::protocols::Digest;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::proxy::Session;
 use pingora::server::ShutdownWatch;
-use pingora::time::fast_timeout::{fast_sleep, fast_timeout};
+use pingora::{Error, ErrorType};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Mutex, Semaphore, watch};
 
@@ -39,6 +38,7 @@ use crate::mcp::Era;
 use crate::mcp::classify::SESSION_ID;
 use crate::sse::Decoder;
 use crate::telemetry::trace::RequestScope;
+use crate::timing::within;
 
 /// Status and headers of a response.
 #[derive(Debug)]
@@ -114,9 +114,6 @@ pub(crate) trait ResponseSink: Send {
 
     /// Returns true if the process is about to end.
     fn is_shutting_down(&self) -> bool;
-
-    /// Waits, on the coarse timers of this transport.
-    fn sleep(wait: Duration) -> impl Future<Output = ()> + Send;
 }
 
 /// A request with its body, and the response to it.
@@ -157,6 +154,8 @@ pub(crate) enum PingoraSession<'a> {
         http: &'a mut ServerSession,
         /// The signal for connections to end.
         shutdown: &'a ShutdownWatch,
+        /// The longest time in which the client takes nothing of a piece.
+        write_stall: Duration,
     },
     /// Through the proxy of another program, with modules that filter what is written.
     Proxy(&'a mut Session),
@@ -202,16 +201,28 @@ impl PingoraSession<'_> {
     /// Writes a piece of the body; `end` for the last one.
     async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
         match self {
-            Self::Listener { http, .. } => http.write_response_body(bytes, end).await,
+            Self::Listener { http, write_stall, .. } => {
+                // The timeout of Pingora registers a timer for each piece.
+                in_time(*write_stall, pin!(http.write_response_body(bytes, end))).await
+            }
             Self::Proxy(session) => session.write_response_body(Some(bytes), end).await,
         }
     }
 
     /// Returns the session of a connection of HTTP/1.1 if the body of its response is chunked.
-    fn chunked(&mut self) -> Option<&mut ServerSession> {
-        let Self::Listener { http, .. } = self else { return None };
+    fn chunked(&mut self) -> Option<ChunkedResponse<'_>> {
+        let Self::Listener { http, write_stall, .. } = self else { return None };
         let head = http.response_written().filter(|_| !http.is_http2())?;
-        head.headers.contains_key(TRANSFER_ENCODING).then_some(http)
+        let is_chunked = head.headers.contains_key(TRANSFER_ENCODING);
+        is_chunked.then_some(ChunkedResponse { http, write_stall: *write_stall })
+    }
+
+    /// Sets the longest time in which the client takes nothing of a piece of the body.
+    pub(crate) fn set_write_stall(&mut self, limit: Duration) {
+        match self {
+            Self::Listener { write_stall, .. } => *write_stall = limit,
+            Self::Proxy(session) => session.downstream_session.set_write_timeout(Some(limit)),
+        }
     }
 
     /// Returns true if the process is about to end.
@@ -262,7 +273,7 @@ impl ResponseSink for PingoraSession<'_> {
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
         let written = match self.chunked().filter(|_| end) {
             // Boxed: it happens once, and a waiting call must not grow by it.
-            Some(http) => Box::pin(write_last_chunk(http, bytes)).await,
+            Some(response) => Box::pin(response.end_with(bytes)).await,
             None => self.write_piece(bytes, end).await,
         };
         written.map_err(|error| client_gone(&error))
@@ -285,13 +296,6 @@ impl ResponseSink for PingoraSession<'_> {
 
     fn is_shutting_down(&self) -> bool {
         self.is_ending()
-    }
-
-    /// At least a millisecond: a shorter wait within the first millisecond of Pingora's timers
-    /// underflows in them, which ends the call in a build with overflow checks (pingora-timeout
-    /// 0.9.1, `timer::round_to`).
-    fn sleep(wait: Duration) -> impl Future<Output = ()> + Send {
-        fast_sleep(wait.max(Duration::from_millis(1)))
     }
 }
 
@@ -349,17 +353,29 @@ fn is_joined_by_pingora(headers: &HeaderMap, body: usize) -> bool {
     head + body <= JOINED_BYTES && headers.contains_key(CONTENT_LENGTH)
 }
 
-/// Writes the last chunk of a body, and the end of the body with it.
-async fn write_last_chunk(http: &mut ServerSession, bytes: Bytes) -> pingora::Result<()> {
-    with_next_write(pin!(http.write_response_body(bytes, false))).await?;
-    let stall = http.get_write_timeout();
-    let end = http.write_response_body(Bytes::new(), true);
-    // Pingora has no timeout for the end of a body.
-    match stall {
-        None => end.await,
-        Some(stall) => fast_timeout(stall, end)
-            .await
-            .or_err(pingora::ErrorType::WriteTimedout, "writing the end of a body")?,
+/// A response of HTTP/1.1 with a chunked body.
+struct ChunkedResponse<'a> {
+    http: &'a mut ServerSession,
+    write_stall: Duration,
+}
+
+impl ChunkedResponse<'_> {
+    /// Writes the last chunk of the body, and the end of the body with it.
+    async fn end_with(self, bytes: Bytes) -> pingora::Result<()> {
+        let Self { http, write_stall } = self;
+        in_time(write_stall, pin!(with_next_write(pin!(http.write_response_body(bytes, false))))).await?;
+        in_time(write_stall, pin!(http.write_response_body(Bytes::new(), true))).await
+    }
+}
+
+/// Returns the result of a write, or an error if it takes longer than `limit`.
+async fn in_time<W>(limit: Duration, write: Pin<&mut W>) -> pingora::Result<()>
+where
+    W: Future<Output = pingora::Result<()>>,
+{
+    match within(limit, write).await {
+        Some(written) => written,
+        None => Err(Error::explain(ErrorType::WriteTimedout, "the client does not read")),
     }
 }
 
@@ -649,10 +665,6 @@ impl ResponseSink for LocalConnection {
     fn is_shutting_down(&self) -> bool {
         false
     }
-
-    fn sleep(wait: Duration) -> impl Future<Output = ()> + Send {
-        tokio::time::sleep(wait)
-    }
 }
 
 impl ClientConnection for LocalConnection {
@@ -687,12 +699,6 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, duplex};
 
     use super::*;
-
-    /// Only the first timers of a process could fail: this is the only unit test that uses them.
-    #[tokio::test]
-    async fn wait_of_no_time_ends() {
-        <PingoraSession<'_> as ResponseSink>::sleep(Duration::ZERO).await;
-    }
 
     fn connection(output: &Arc<MessageOutput>, is_answered: bool) -> LocalConnection {
         let request = LocalRequest {

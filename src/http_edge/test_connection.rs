@@ -190,10 +190,6 @@ impl ResponseSink for TestConnection {
     fn is_shutting_down(&self) -> bool {
         self.client.0.is_ending.load(Ordering::Acquire)
     }
-
-    fn sleep(wait: Duration) -> impl Future<Output = ()> + Send {
-        tokio::time::sleep(wait)
-    }
 }
 
 impl ClientConnection for TestConnection {

@@ -596,7 +596,9 @@ impl HttpServerApp for ListenerApp {
             if *shutdown.borrow() {
                 http.set_keepalive(None);
             }
-            let mut session = PingoraSession::Listener { http: &mut http, shutdown };
+            // The settings of the request have another limit.
+            let write_stall = Duration::MAX;
+            let mut session = PingoraSession::Listener { http: &mut http, shutdown, write_stall };
             // Boxed: an idle connection must not be larger by it.
             Box::pin(self.gateway.handle_at(&mut session, self.listener)).await;
             if http.get_keepalive().is_some() {

@@ -396,7 +396,7 @@ impl Response {
 /// Returns true unless the response states its end in two ways: bytes after it might be read as
 /// another response (RFC 9112 §6.3).
 fn has_one_end(headers: &HeaderMap) -> bool {
-    !(headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING))
+    !(headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH))
 }
 
 fn check(head: &Parts, header_lines: usize) -> Result<(), TransportError> {
