@@ -303,7 +303,7 @@ impl<'a> Connection<'a> {
         *request.metadata_mut() = MetadataMap::from_headers(headers);
         let mut client = Grpc::new(channel.clone()).max_decoding_message_size(MAX_RESPONSE_BYTES);
         let export = async {
-            client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            client.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
             client.unary(request, PathAndQuery::from_static(EXPORT_PATH), EncodedMessages).await
         };
         let sent = tokio::time::timeout(self.exporter.timeout, export).await;

@@ -45,13 +45,17 @@ impl ReusableTimer {
         Poll::Pending
     }
 
-    /// Removes the task that waited last: the timer neither wakes it nor keeps its memory.
-    fn forget_task(&mut self) {
-        if let Some((_, sleep)) = &mut self.set {
-            let cx = &mut Context::from_waker(Waker::noop());
-            // The next wait looks at the deadline.
-            _ = Pin::new(&mut unconstrained(sleep.as_mut())).poll(cx);
+    /// Removes the task that waited last: the timer neither wakes it nor keeps its memory. Returns false outside of the runtime of
+    /// the timer, which may have ended.
+    fn forget_task(&mut self) -> bool {
+        let Some((home, sleep)) = &mut self.set else { return true };
+        if !Handle::try_current().is_ok_and(|here| here.id() == *home) {
+            return false;
         }
+        let cx = &mut Context::from_waker(Waker::noop());
+        // The next wait looks at the deadline.
+        _ = Pin::new(&mut unconstrained(sleep.as_mut())).poll(cx);
+        true
     }
 
     /// Returns the result of `poll`, or `None` once `deadline` has passed without one.
@@ -94,7 +98,9 @@ impl PooledTimer {
 impl Drop for PooledTimer {
     fn drop(&mut self) {
         let Some(mut timer) = self.timer.take() else { return };
-        timer.forget_task();
+        if !timer.forget_task() {
+            return;
+        }
         let keep = |kept: &RefCell<Vec<_>>| {
             let mut kept = kept.borrow_mut();
             if kept.len() < MAX_KEPT_TIMERS {
@@ -112,7 +118,7 @@ pub(crate) async fn within<F: Future>(limit: Duration, mut work: Pin<&mut F>) ->
     let at_once = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
     match at_once {
         Poll::Ready(output) => Some(output),
-        // Boxed: most work has no room for it.
+        // Boxed: most work never waits, and needs no room for a timer.
         Poll::Pending => Box::pin(timeout(limit, work)).await.ok(),
     }
 }
@@ -224,6 +230,19 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(within(limit, pin!(slow(4))).await, Some(()));
         assert_eq!((within(limit, pin!(slow(60))).await, begun.elapsed().as_secs()), (None, 9));
+    }
+
+    #[test]
+    fn pooled_timer_may_outlive_its_runtime() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let mut timer = PooledTimer::default();
+        runtime.block_on(async {
+            let far = Instant::now() + Duration::from_secs(600);
+            assert!(poll_fn(|cx| Poll::Ready(timer.poll(cx, far))).await.is_pending());
+        });
+        drop(runtime);
+        drop(timer);
+        assert_eq!(KEPT_TIMERS.with_borrow(Vec::len), 0);
     }
 
     #[tokio::test]

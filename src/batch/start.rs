@@ -256,7 +256,7 @@ impl CallEvents for BatchWatch<'_> {
         false
     }
 
-    fn waited_until(&self) -> Option<Instant> {
+    fn take_end_of_wait(&mut self) -> Option<Instant> {
         None
     }
 }

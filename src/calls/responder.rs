@@ -208,7 +208,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
                     if self.until.is_some_and(|until| now >= until) {
                         return WaitOutcome::OutOfPatience;
                     }
-                    // Coarse timers may be early.
+                    // An event may have moved it since.
                     if now >= self.next_keep_alive {
                         self.next_keep_alive = now + self.keep_alive;
                         // Boxed: it is rare, and most of what a waiting call would hold.
@@ -239,7 +239,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             // Flushes when no further event is ready, and never delays for time.
             let is_due = !source.has_more() || self.unsent.len() > FLUSH_THRESHOLD_BYTES;
             if is_due && !self.unsent.is_empty() {
-                let now = source.waited_until().unwrap_or_else(Instant::now);
+                let now = source.take_end_of_wait().unwrap_or_else(Instant::now);
                 if self.flush(now).await.is_err() {
                     return WaitOutcome::Gone;
                 }
@@ -301,8 +301,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
     /// Sends the unsent events at this time; opens the stream if necessary.
     async fn flush(&mut self, now: Instant) -> Result<(), ClientGone> {
         let encoded = std::mem::take(&mut self.unsent);
-        // Never earlier than before: the time of an event may be that of the last wait, long ago.
-        self.next_keep_alive = self.next_keep_alive.max(now + self.keep_alive);
+        self.next_keep_alive = now + self.keep_alive;
         if let ClientStream::Quiet(_) = self.stream {
             let ClientStream::Quiet(http) = std::mem::replace(&mut self.stream, ClientStream::Detached)
             else {

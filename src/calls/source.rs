@@ -31,7 +31,9 @@ pub(crate) struct DirectCall {
     /// Bytes of events since the bytes of the output were counted.
     uncounted: usize,
     agent_time: Duration,
-    /// End of the last wait for an event.
+    /// Start of the present wait for an event.
+    waiting_since: Option<Instant>,
+    /// End of the last wait for an event, until it is taken.
     waited_until: Option<Instant>,
     /// Number of events that the agent sent.
     heard: u64,
@@ -47,7 +49,18 @@ impl DirectCall {
         known: Arc<ResolvedAgent>,
     ) -> Self {
         let (local, agent_time) = (rand::random(), Duration::ZERO);
-        Self { drive, work, known, local, permit, uncounted: 0, agent_time, waited_until: None, heard: 0 }
+        Self {
+            drive,
+            work,
+            known,
+            local,
+            permit,
+            uncounted: 0,
+            agent_time,
+            waiting_since: None,
+            waited_until: None,
+            heard: 0,
+        }
     }
 }
 
@@ -130,8 +143,9 @@ pub(crate) trait CallEvents: Send {
     /// Returns true if [`CallEvents::next`] has an event without waiting.
     fn has_more(&self) -> bool;
 
-    /// Returns the time at which the last wait for an event ended, if it is known.
-    fn waited_until(&self) -> Option<Instant>;
+    /// Returns the time at which the wait for the last event ended, if it is known. `None` if it was returned before, as for an
+    /// event that was ready at once.
+    fn take_end_of_wait(&mut self) -> Option<Instant>;
 }
 
 impl CallEvents for EventSource {
@@ -156,9 +170,9 @@ impl CallEvents for EventSource {
         }
     }
 
-    fn waited_until(&self) -> Option<Instant> {
+    fn take_end_of_wait(&mut self) -> Option<Instant> {
         match self {
-            Self::Own(own) => own.waited_until,
+            Self::Own(own) => own.waited_until.take(),
             Self::Watched(_) => None,
         }
     }
@@ -232,7 +246,10 @@ impl EventSource {
     /// Returns the time spent waiting for the agent.
     pub(crate) fn agent_took(&self) -> Option<Duration> {
         match self {
-            Self::Own(own) => Some(own.agent_time),
+            Self::Own(own) => {
+                // A wait that the client gave up, or the end of its budget, is one for the agent too.
+                Some(own.agent_time + own.waiting_since.map_or(Duration::ZERO, |since| since.elapsed()))
+            }
             Self::Watched(_) => None,
         }
     }
@@ -310,19 +327,19 @@ impl DirectCall {
 
     async fn next(&mut self) -> CallEvent {
         // The clock is read for events that do not come at once: of a fast stream most do.
-        let mut since = None;
+        let Self { drive, waiting_since, .. } = self;
         let turn = {
-            let mut next = pin!(self.drive.next());
+            let mut next = pin!(drive.next());
             poll_fn(|cx| {
                 let polled = next.as_mut().poll(cx);
                 if polled.is_pending() {
-                    since.get_or_insert_with(Instant::now);
+                    waiting_since.get_or_insert_with(Instant::now);
                 }
                 polled
             })
             .await
         };
-        if let Some(since) = since {
+        if let Some(since) = self.waiting_since.take() {
             let now = Instant::now();
             self.agent_time += now.saturating_duration_since(since);
             self.waited_until = Some(now);

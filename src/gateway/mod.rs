@@ -193,7 +193,6 @@ impl Gateway {
         if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
             let dispatcher = self.current();
             let edge = Requirement::Listener(listener).edge(&dispatcher);
-            http.set_write_stall(dispatcher.settings.write_stall);
             let _counted = RequestGuard::enter(&self.state.lasting.open_requests);
             // Boxed: a rare case must not make every request larger.
             Box::pin(reject_unknown(&dispatcher, http, &edge)).await;
@@ -507,6 +506,7 @@ static CLOSED: Require = Require { rule: RequireRule::Any, of: Vec::new() };
 /// Answers a request that has no route.
 async fn reject_unknown(dispatcher: &Dispatcher, http: &mut PingoraSession<'_>, listener: &ListenerEdge) {
     let mut record = AccessRecord::new(Caller::anonymous(), open_scope(dispatcher, http, listener));
+    http.set_write_stall(dispatcher.settings.write_stall);
     let rejected = match is_grpc_request(http.head()) {
         true => {
             let unknown = Err(Fault::NoSuchPath);
@@ -516,6 +516,7 @@ async fn reject_unknown(dispatcher: &Dispatcher, http: &mut PingoraSession<'_>, 
     };
     if let Err(ClientGone) = rejected {
         record.record_client_gone();
+        give_up(http).await;
     }
     record.finish(http.http(), listener, &dispatcher.no_agent);
 }

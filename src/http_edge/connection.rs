@@ -154,7 +154,7 @@ pub(crate) enum PingoraSession<'a> {
         http: &'a mut ServerSession,
         /// The signal for connections to end.
         shutdown: &'a ShutdownWatch,
-        /// The longest time in which the client takes nothing of a piece.
+        /// The longest time for one piece of the body.
         write_stall: Duration,
     },
     /// Through the proxy of another program, with modules that filter what is written.
@@ -202,7 +202,7 @@ impl PingoraSession<'_> {
     async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
         match self {
             Self::Listener { http, write_stall, .. } => {
-                // The timeout of Pingora registers a timer for each piece.
+                // The timeout of Pingora reads the clock for each piece.
                 in_time(*write_stall, pin!(http.write_response_body(bytes, end))).await
             }
             Self::Proxy(session) => session.write_response_body(Some(bytes), end).await,
@@ -217,7 +217,7 @@ impl PingoraSession<'_> {
         is_chunked.then_some(ChunkedResponse { http, write_stall: *write_stall })
     }
 
-    /// Sets the longest time in which the client takes nothing of a piece of the body.
+    /// Sets the longest time for one piece of the body.
     pub(crate) fn set_write_stall(&mut self, limit: Duration) {
         match self {
             Self::Listener { write_stall, .. } => *write_stall = limit,

@@ -32,7 +32,7 @@ const EARLY_WRITE_BYTES: usize = MAX_WAITING_BYTES / 4;
 /// thread, and when the lines are written.
 const BATCH_LINES: usize = 32;
 
-/// The size of their texts, in bytes, at which fewer are formatted too: twice that of most.
+/// The size of their texts, in bytes, at which fewer are formatted too: those of callers with long or varied texts.
 const BATCH_TEXT_BYTES: usize = 8192;
 
 /// The maximum number of lines of several threads that are put in order in one interval: those that people may read.

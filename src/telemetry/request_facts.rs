@@ -143,7 +143,7 @@ impl JoinedTexts {
 impl TextPlace {
     /// Returns true if both requests are known to have all texts but their ids in common.
     pub(super) fn has_common_texts_of(&self, other: &Self) -> bool {
-        self.common.start == other.common.start
+        self.common == other.common
     }
 }
 
