@@ -98,7 +98,12 @@ impl TestGateway {
             if let Err(ClientGone) = served {
                 give_up(&mut connection).await;
             }
-            ServedRequest { is_gone: served.is_err(), outcome: record.outcome, ended: Instant::now() }
+            ServedRequest {
+                is_gone: served.is_err(),
+                outcome: record.outcome,
+                agent_took: record.agent_took,
+                ended: Instant::now(),
+            }
         });
         Exchange { client, since: Instant::now(), served, read: 0 }
     }
@@ -260,6 +265,7 @@ impl TestRequest {
 struct ServedRequest {
     is_gone: bool,
     outcome: Outcome,
+    agent_took: Option<Duration>,
     ended: Instant,
 }
 
@@ -278,7 +284,7 @@ impl Exchange {
         let written = self.client.wait_for(|written| written.ended.is_some()).await;
         let served = self.served.await.unwrap();
         let client = self.client.written();
-        TestResponse::new(WrittenResponse { closes: client.closes, ..written }, self.since, served.outcome)
+        TestResponse::new(WrittenResponse { closes: client.closes, ..written }, self.since, &served)
     }
 
     /// Disconnects the client; the gateway must notice at once.
@@ -327,10 +333,11 @@ struct TestResponse {
     text: String,
     closes: bool,
     outcome: Outcome,
+    agent_took: Option<Duration>,
 }
 
 impl TestResponse {
-    fn new(written: WrittenResponse, since: Instant, outcome: Outcome) -> Self {
+    fn new(written: WrittenResponse, since: Instant, served: &ServedRequest) -> Self {
         let at = |time: Option<Instant>| time.unwrap() - since;
         let comments = written.pieces.iter().filter(|piece| piece.bytes.starts_with(b": "));
         Self {
@@ -342,7 +349,8 @@ impl TestResponse {
             text: written.text(),
             closes: written.closes,
             headers: written.headers,
-            outcome,
+            outcome: served.outcome,
+            agent_took: served.agent_took,
         }
     }
 

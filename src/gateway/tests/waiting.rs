@@ -130,6 +130,28 @@ async fn keep_alive_repeats_at_interval() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn first_progress_begins_keep_alive_interval() {
+    let gateway = TestGateway::with(|settings| settings.calls.stream_after = seconds(40)).await;
+    let (call, agent) = gateway.call(sing_with_progress());
+    pass(seconds(1)).await;
+    agent.send(&in_state("WORKING", "verse 1"));
+    let response = call.response().await;
+    assert_at(response.began, seconds(1));
+    assert_at(response.comments[0], seconds(16));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_of_silent_agent_is_its_own() {
+    let gateway = TestGateway::new().await;
+    let (call, agent) = gateway.call(sing());
+    pass(seconds(12)).await;
+    agent.send(&completed("la"));
+    let response = call.response().await;
+    assert!(response.is_stream(), "a comment was sent in between");
+    assert_at(response.agent_took.unwrap(), seconds(12));
+}
+
+#[tokio::test(start_paused = true)]
 async fn progress_postpones_keep_alive() {
     let gateway = TestGateway::new().await;
     let (call, agent) = gateway.call(sing_with_progress());
