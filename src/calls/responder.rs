@@ -169,7 +169,7 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
     /// Sends a message of the gateway on the stream to the client.
     pub(crate) async fn send(&mut self, message: &[u8]) -> Result<(), ClientGone> {
         sse::write_event(&mut self.unsent, message);
-        self.flush(Instant::now()).await
+        self.flush(None).await
     }
 
     /// Sets a new end of the budget.
@@ -238,11 +238,8 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             }
             // Flushes when no further event is ready, and never delays for time.
             let is_due = !source.has_more() || self.unsent.len() > FLUSH_THRESHOLD_BYTES;
-            if is_due && !self.unsent.is_empty() {
-                let now = source.take_end_of_wait().unwrap_or_else(Instant::now);
-                if self.flush(now).await.is_err() {
-                    return WaitOutcome::Gone;
-                }
+            if is_due && !self.unsent.is_empty() && self.flush(source.take_end_of_wait()).await.is_err() {
+                return WaitOutcome::Gone;
             }
         }
     }
@@ -295,13 +292,13 @@ impl<'s, S: ResponseSink> CallResponder<'s, S> {
             return Ok(());
         }
         sse::write_comment(&mut self.unsent, "");
-        self.flush(Instant::now()).await
+        self.flush(None).await
     }
 
-    /// Sends the unsent events at this time; opens the stream if necessary.
-    async fn flush(&mut self, now: Instant) -> Result<(), ClientGone> {
+    /// Sends the unsent events; opens the stream if necessary. `now` is the time, if it is known.
+    async fn flush(&mut self, now: Option<Instant>) -> Result<(), ClientGone> {
         let encoded = std::mem::take(&mut self.unsent);
-        self.next_keep_alive = now + self.keep_alive;
+        self.next_keep_alive = now.unwrap_or_else(Instant::now) + self.keep_alive;
         if let ClientStream::Quiet(_) = self.stream {
             let ClientStream::Quiet(http) = std::mem::replace(&mut self.stream, ClientStream::Detached)
             else {

@@ -51,7 +51,7 @@ pub(super) struct ParentSpan {
 /// The work that a span is of.
 pub(super) enum SpanWork {
     /// A request to the gateway.
-    Request(RequestWork),
+    Request(Box<RequestWork>),
     /// An exchange with an agent.
     Exchange(ExchangeFacts, Option<ExchangeEnd>),
 }
@@ -172,13 +172,14 @@ fn write_request(work: &RequestWork, protobuf: &mut Vec<u8>) {
     let tool = Sanitized(texts.tool).text();
     let is_mcp = facts.era.is_some();
     let method = facts.rpc.map(Method::label);
-    match method {
-        Some(method) if tool.is_empty() => write_name([method, "", ""], protobuf),
-        Some(method) => write_name([method, " ", &tool], protobuf),
+    let name = match method {
+        Some(method) if tool.is_empty() => [method, "", ""],
+        Some(method) => [method, " ", &tool],
         // A path is the choice of the client, and names of spans are few.
-        None if is_known => write_name([&verb, "", ""], protobuf),
-        None => write_name(["HTTP", "", ""], protobuf),
-    }
+        None if is_known => [&verb, "", ""],
+        None => ["HTTP", "", ""],
+    };
+    write_name(name, protobuf);
     varint_field(span_field::KIND, KIND_SERVER, protobuf);
     let mut attributes = Attributes { number: span_field::ATTRIBUTES, protobuf };
     attributes.text("http.request.method", &verb);
@@ -199,24 +200,14 @@ fn write_request(work: &RequestWork, protobuf: &mut Vec<u8>) {
     attributes.known(if is_mcp { "mcp.protocol.version" } else { "a2a.protocol.version" }, facts.version);
     attributes.known("gen_ai.tool.name", Some(&*tool).filter(|tool| !tool.is_empty()));
     attributes.known("gen_ai.agent.name", Some(texts.agent).filter(|agent| !agent.is_empty()));
-    for (name, digest) in [
-        ("mcp_a2a_gateway.session.digest", facts.session),
-        ("mcp_a2a_gateway.task.digest", facts.task),
-        ("mcp_a2a_gateway.context.digest", facts.context),
-    ] {
-        let shown = digest.map(|digest| HexText::<16>::new(digest.to_be_bytes()));
-        attributes.known(name, shown.as_ref().map(HexText::as_str));
-    }
+    attributes.digest("mcp_a2a_gateway.session.digest", facts.session);
+    attributes.digest("mcp_a2a_gateway.task.digest", facts.task);
+    attributes.digest("mcp_a2a_gateway.context.digest", facts.context);
     if matches!(facts.outcome, Outcome::AgentFault | Outcome::GatewayFault) || facts.status >= 500 {
         attributes.text("error.type", facts.fault.unwrap_or(facts.outcome.label()));
         write_failure(protobuf);
     }
-    for (at, event) in &events.kept {
-        delimited(span_field::EVENTS, protobuf, |protobuf| write_event(*at, *event, protobuf));
-    }
-    if events.dropped > 0 {
-        varint_field(span_field::DROPPED_EVENTS, events.dropped.into(), protobuf);
-    }
+    write_events(events, protobuf);
     if let Some(link) = link {
         delimited(span_field::LINKS, protobuf, |protobuf| write_link(link, protobuf));
     }
@@ -255,6 +246,16 @@ fn write_name(pieces: [&str; 3], protobuf: &mut Vec<u8>) {
     delimited(span_field::NAME, protobuf, |protobuf| {
         pieces.into_iter().for_each(|piece| protobuf.extend_from_slice(piece.as_bytes()));
     });
+}
+
+/// Appends the events of a request.
+fn write_events(events: &SpanEvents, protobuf: &mut Vec<u8>) {
+    for (at, event) in &events.kept {
+        delimited(span_field::EVENTS, protobuf, |protobuf| write_event(*at, *event, protobuf));
+    }
+    if events.dropped > 0 {
+        varint_field(span_field::DROPPED_EVENTS, events.dropped.into(), protobuf);
+    }
 }
 
 /// Appends the fields of an `Event`.
@@ -300,6 +301,13 @@ impl Attributes<'_> {
     fn known(&mut self, name: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.text(name, value);
+        }
+    }
+
+    /// Appends a digest that is known.
+    fn digest(&mut self, name: &str, value: Option<u64>) {
+        if let Some(digest) = value {
+            self.text(name, HexText::<16>::new(digest.to_be_bytes()).as_str());
         }
     }
 
@@ -361,7 +369,7 @@ pub(super) mod tests {
         let context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let context = TraceContext::parse(context, None).unwrap();
         let work = RequestWork { request: KeptRequest::new(request), link: None, events };
-        read(&EndedSpan { context, parent: None, begun, ended, work: SpanWork::Request(work) })
+        read(&EndedSpan { context, parent: None, begun, ended, work: SpanWork::Request(Box::new(work)) })
     }
 
     /// Reads what is written as the message of OpenTelemetry's crate.

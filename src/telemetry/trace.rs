@@ -387,7 +387,11 @@ impl RequestTrace {
                 parent: recorded.parent,
                 begun: recorded.begun,
                 ended: SystemTime::now(),
-                work: SpanWork::Request(RequestWork { request: KeptRequest::new(request), link, events }),
+                work: SpanWork::Request(Box::new(RequestWork {
+                    request: KeptRequest::new(request),
+                    link,
+                    events,
+                })),
             });
         }
     }
