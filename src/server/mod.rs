@@ -596,7 +596,7 @@ impl HttpServerApp for ListenerApp {
             if *shutdown.borrow() {
                 http.set_keepalive(None);
             }
-            // The settings of the request have another limit.
+            // Until the gateway sets the limit of its configuration.
             let write_stall = Duration::MAX;
             let mut session = PingoraSession::Listener { http: &mut http, shutdown, write_stall };
             // Boxed: an idle connection must not be larger by it.

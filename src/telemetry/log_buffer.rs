@@ -405,6 +405,7 @@ mod tests {
     use crate::telemetry::log::tests::written;
     use crate::telemetry::log_line::MAX_LOGGED_CHARS;
     use crate::telemetry::request_facts::RequestTexts;
+    use crate::telemetry::request_facts::tests::TEXTS;
 
     /// Counts the writes.
     struct CountedWrites(Arc<AtomicUsize>);
@@ -425,15 +426,7 @@ mod tests {
     fn repeated_fields_are_those_of_the_line() {
         let long = "t".repeat(150);
         let long_id = "7".repeat(MAX_LOGGED_CHARS);
-        let texts = RequestTexts {
-            request: "7f-1",
-            caller: "ann",
-            listener: "0.0.0.0:8080",
-            method: "POST",
-            path: "/mcp/weather",
-            tool: "forecast",
-            agent: "weather",
-        };
+        let texts = TEXTS;
         let wide = RequestTexts { caller: &long, listener: &long, path: &long, ..texts };
         let facts = RequestFacts {
             status: 200,

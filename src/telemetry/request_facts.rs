@@ -241,10 +241,10 @@ impl KeptRequest {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const TEXTS: RequestTexts<'static> = RequestTexts {
+    pub(in crate::telemetry) const TEXTS: RequestTexts<'static> = RequestTexts {
         request: "7f-1",
         caller: "ann",
         listener: "0.0.0.0:8080",
