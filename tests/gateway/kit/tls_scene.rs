@@ -70,6 +70,15 @@ pub(crate) async fn tls_outcome(gateway: &TestGateway, outcome: &str) -> u64 {
     metrics.lines().find_map(|text| text.strip_prefix(&line)).expect(&line).parse().unwrap()
 }
 
+/// Waits until so many handshakes of the TLS listener ended like this: the client may learn of it first.
+pub(crate) async fn counted(gateway: &TestGateway, outcome: &str, expected: u64) {
+    let begun = std::time::Instant::now();
+    while tls_outcome(gateway, outcome).await != expected {
+        assert!(begun.elapsed() < PATIENCE, "{outcome} is not {expected}:\n{}", gateway.metrics().await);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 /// One TLS connection, over which requests of HTTP/1.1 go.
 pub(crate) struct Connection {
     stream: tokio_rustls::client::TlsStream<tokio::net::TcpStream>,

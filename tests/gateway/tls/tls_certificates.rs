@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, NamedGroup};
 
-use crate::kit::tls_scene::{Connection, health, listen_with, refused, start};
+use crate::kit::tls_scene::{Connection, counted, health, listen_with, refused, start};
 use crate::support::certs::{client_config, client_config_of, client_config_with};
-use crate::support::{Authority, Identity, PATIENCE, TestGateway};
+use crate::support::{Authority, Identity, TestGateway};
 
 /// Four certificates, by the names of their files.
 struct Shown {
@@ -110,11 +110,7 @@ async fn modern_profile_speaks_only_tls_1_3() {
     let gateway = start(&ours, &[], "profile: modern").await;
     assert_eq!(health(&gateway, client_config_of(&[&TLS13], &ours, None, &["h2"])).await, 200);
     refused(&gateway, client_config_of(&[&TLS12], &ours, None, &["h2"])).await;
-    let begun = std::time::Instant::now();
-    while !gateway.metrics().await.contains("outcome=\"no_shared_parameters\"} 1") {
-        assert!(begun.elapsed() < PATIENCE, "{}", gateway.metrics().await);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    counted(&gateway, "no_shared_parameters", 1).await;
 }
 
 #[tokio::test]

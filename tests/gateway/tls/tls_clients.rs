@@ -3,9 +3,9 @@
 use rcgen::{CertificateParams, KeyUsagePurpose, SanType};
 use rustls::version::{TLS12, TLS13};
 
-use crate::kit::tls_scene::{attempt, health, listen, refused, served, start, tls_outcome as count};
+use crate::kit::tls_scene::{attempt, counted, health, listen, refused, served, start, tls_outcome as count};
 use crate::support::certs::{client_config, client_config_of};
-use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway};
+use crate::support::{Authority, Identity, McpClient, TestGateway};
 
 /// RUSTSEC-2026-0049: a list of revoked certificates was there and not consulted.
 #[tokio::test]
@@ -54,15 +54,6 @@ async fn only_good_certificate_gets_in() {
     }
     let printed = gateway.output();
     assert!(!printed.contains("ERROR"), "{printed}");
-}
-
-/// Waits until so many were counted: the client may learn of it first.
-async fn counted(gateway: &TestGateway, outcome: &str, expected: u64) {
-    let begun = std::time::Instant::now();
-    while count(gateway, outcome).await != expected {
-        assert!(begun.elapsed() < PATIENCE, "{outcome} is not {expected}:\n{}", gateway.metrics().await);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
 }
 
 #[tokio::test]
