@@ -7,7 +7,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, NamedGroup, SignatureScheme};
 
-use crate::support::{Authority, McpClient, Ports, TestGateway, in_time};
+use crate::support::{Authority, McpClient, PATIENCE, Ports, TestGateway, in_time};
 
 /// The configuration of a gateway that speaks TLS on its other port, with these lines more, and
 /// these files beside it. Its certificate is `server.crt`, of this authority.
