@@ -18,9 +18,25 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 /// A timer for one wait after another.
 #[derive(Default)]
 pub(crate) struct ReusableTimer {
-    /// The timer and the runtime that it belongs to: it must not be polled on another, that may
-    /// outlive its own.
-    set: Option<(Id, Pin<Box<Sleep>>)>,
+    set: Option<SetTimer>,
+}
+
+struct SetTimer {
+    /// The runtime that the timer belongs to: it must not be polled on another, that may outlive its own.
+    home: Id,
+    sleep: Pin<Box<Sleep>>,
+    /// The task that the timer will wake; `None` if it may have done so.
+    task: Option<Waker>,
+}
+
+impl SetTimer {
+    /// Returns true if the task will be woken by `deadline` without another poll: a stream of events would poll its timers with
+    /// each event, and most of the cost of that is to register what is registered.
+    fn will_wake(&self, cx: &Context<'_>, deadline: Instant) -> bool {
+        self.task.as_ref().is_some_and(|task| task.will_wake(cx.waker()))
+            && !self.sleep.is_elapsed()
+            && self.sleep.deadline() <= deadline
+    }
 }
 
 impl ReusableTimer {
@@ -30,9 +46,14 @@ impl ReusableTimer {
     /// Outside of the task's budget of tokio (`task::coop`): a peer that always has more to read
     /// spends that in every poll, and a timer that is polled without any is never ready.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let here = Handle::current().id();
-        let kept = self.set.take().filter(|(home, _)| *home == here);
-        let (_, sleep) = self.set.insert(kept.unwrap_or_else(|| (here, Box::pin(sleep_until(deadline)))));
+        if self.set.as_ref().is_some_and(|set| set.will_wake(cx, deadline)) {
+            return Poll::Pending;
+        }
+        let home = Handle::current().id();
+        let kept = self.set.take().filter(|set| set.home == home);
+        let new = || SetTimer { home, sleep: Box::pin(sleep_until(deadline)), task: None };
+        let SetTimer { sleep, task, .. } = self.set.insert(kept.unwrap_or_else(new));
+        *task = None;
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
@@ -42,16 +63,18 @@ impl ReusableTimer {
             }
             sleep.as_mut().reset(deadline);
         }
+        *task = Some(cx.waker().clone());
         Poll::Pending
     }
 
     /// Removes the task that waited last: the timer neither wakes it nor keeps its memory. Returns false outside of the runtime of
     /// the timer, which may have ended.
     fn forget_task(&mut self) -> bool {
-        let Some((home, sleep)) = &mut self.set else { return true };
+        let Some(SetTimer { home, sleep, task }) = &mut self.set else { return true };
         if !Handle::try_current().is_ok_and(|here| here.id() == *home) {
             return false;
         }
+        *task = None;
         let cx = &mut Context::from_waker(Waker::noop());
         // The next wait looks at the deadline.
         _ = Pin::new(&mut unconstrained(sleep.as_mut())).poll(cx);
@@ -188,6 +211,41 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_millis(20));
     }
 
+    /// A task that waits, and notes that it was woken.
+    #[derive(Default)]
+    struct WaitingTask(std::sync::atomic::AtomicBool);
+
+    impl std::task::Wake for WaitingTask {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    impl WaitingTask {
+        fn is_woken(&self) -> bool {
+            self.0.load(std::sync::atomic::Ordering::SeqCst)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timer_wakes_the_task_that_polled_it_last() {
+        let tasks: [std::sync::Arc<WaitingTask>; 2] = Default::default();
+        let wakers = tasks.clone().map(Waker::from);
+        let (mut alarm, begun) = (ReusableTimer::default(), Instant::now());
+        for (waker, seconds) in [(&wakers[0], 9), (&wakers[0], 5), (&wakers[0], 7), (&wakers[1], 5)] {
+            let deadline = begun + Duration::from_secs(seconds);
+            assert!(alarm.poll(&mut Context::from_waker(waker), deadline).is_pending());
+        }
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert_eq!(tasks.each_ref().map(|task| task.is_woken()), [false, true]);
+        // Woken, it finds another deadline, and is woken again.
+        let deadline = begun + Duration::from_secs(8);
+        assert!(alarm.poll(&mut Context::from_waker(&wakers[0]), deadline).is_pending());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(tasks[0].is_woken());
+        assert!(alarm.poll(&mut Context::from_waker(&wakers[0]), deadline).is_ready());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn pooled_timer_waits_to_its_own_deadline() {
         for seconds in [30, 60, 5, 60, 1, 0] {
@@ -206,11 +264,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn kept_timers_are_few_and_keep_no_task() {
-        struct Wakes;
-        impl std::task::Wake for Wakes {
-            fn wake(self: std::sync::Arc<Self>) {}
-        }
-        let task = std::sync::Arc::new(Wakes);
+        let task = std::sync::Arc::<WaitingTask>::default();
         let waker = task.clone().into();
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut timers: Vec<_> = (0..MAX_KEPT_TIMERS + 10).map(|_| PooledTimer::default()).collect();

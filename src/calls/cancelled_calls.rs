@@ -21,7 +21,7 @@ use crate::follow::TaskFollower;
 use crate::http_edge::DrainState;
 use crate::jsonrpc::Id;
 use crate::sessions::{SessionKey, SessionOwner};
-use crate::sync::lock;
+use crate::sync::{Latch, lock};
 
 /// Most cancelled calls of one session and of one caller: beyond that, the oldest of these is
 /// cancelled at once.
@@ -254,21 +254,21 @@ type CallKey = ([u8; 16], String);
 /// Running calls of one gateway; each entry lasts no longer than its request. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct InFlightCalls {
-    calls: Arc<Mutex<HashMap<CallKey, Arc<Notify>>>>,
+    calls: Arc<Mutex<HashMap<CallKey, Arc<Latch>>>>,
 }
 
 /// Guard of a running call; removes the entry when it is dropped.
 pub(crate) struct InFlightCall {
-    calls: Arc<Mutex<HashMap<CallKey, Arc<Notify>>>>,
+    calls: Arc<Mutex<HashMap<CallKey, Arc<Latch>>>>,
     key: CallKey,
-    cancelled: Arc<Notify>,
+    cancelled: Arc<Latch>,
 }
 
 impl InFlightCalls {
     /// Registers a call of a session.
     pub(crate) fn register(&self, session: [u8; 16], id: &Id) -> InFlightCall {
         let key = (session, id.as_json().to_owned());
-        let cancelled = Arc::new(Notify::new());
+        let cancelled = Arc::new(Latch::default());
         let mut calls = lock(&self.calls);
         calls.insert(key.clone(), cancelled.clone());
         InFlightCall { calls: self.calls.clone(), key, cancelled }
@@ -278,7 +278,7 @@ impl InFlightCalls {
     pub(crate) fn cancel(&self, session: [u8; 16], id: &Id) {
         let calls = lock(&self.calls);
         if let Some(call) = calls.get(&(session, id.as_json().to_owned())) {
-            call.notify_one();
+            call.set();
         }
     }
 }
@@ -286,7 +286,7 @@ impl InFlightCalls {
 impl InFlightCall {
     /// Waits until the call is cancelled.
     pub(crate) async fn cancelled(&self) {
-        self.cancelled.notified().await;
+        self.cancelled.wait().await;
     }
 }
 

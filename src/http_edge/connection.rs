@@ -271,7 +271,8 @@ impl ResponseSink for PingoraSession<'_> {
     }
 
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        let written = match self.chunked().filter(|_| end) {
+        let last_of_chunks = if end { self.chunked() } else { None };
+        let written = match last_of_chunks {
             // Boxed: it happens once, and a waiting call must not grow by it.
             Some(response) => Box::pin(response.end_with(bytes)).await,
             None => self.write_piece(bytes, end).await,

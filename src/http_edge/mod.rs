@@ -15,13 +15,14 @@ mod route;
 #[cfg(test)]
 mod test_connection;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::Shutdown;
+use crate::sync::Latch;
 
 pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
@@ -50,8 +51,9 @@ const MAX_MARGIN: Duration = Duration::from_secs(5);
 pub(crate) struct DrainState {
     /// Time from the begin of the drain to the moment at which responses are due.
     within: Duration,
-    /// Moment at which responses are due; `None` before the drain.
-    due: watch::Sender<Option<Instant>>,
+    /// Moment at which responses are due; not set before the drain.
+    due: OnceLock<Instant>,
+    begun: Latch,
     hands_over: AtomicBool,
 }
 
@@ -62,19 +64,16 @@ impl DrainState {
         let whole = shutdown.grace.saturating_add(shutdown.drain);
         Self {
             within: whole.saturating_sub(MAX_MARGIN.min(whole / 4)),
-            due: watch::Sender::new(None),
+            due: OnceLock::new(),
+            begun: Latch::default(),
             hands_over: AtomicBool::new(false),
         }
     }
 
     /// Begins the drain. The process lives `more` longer than its own time.
     pub(crate) fn begin(&self, more: Duration) {
-        let due = Instant::now() + self.within.saturating_add(more);
-        self.due.send_if_modified(|known| {
-            let is_first = known.is_none();
-            known.get_or_insert(due);
-            is_first
-        });
+        self.due.get_or_init(|| Instant::now() + self.within.saturating_add(more));
+        self.begun.set();
     }
 
     /// Records that another process takes over: it receives all changes until the very end.
@@ -88,30 +87,24 @@ impl DrainState {
     }
 
     pub(crate) fn has_begun(&self) -> bool {
-        self.due.borrow().is_some()
+        self.due.get().is_some()
     }
 
     /// Returns true if calls can no longer wait for their agents.
     pub(crate) fn is_due(&self) -> bool {
-        self.due.borrow().is_some_and(|due| Instant::now() >= due)
+        self.due.get().is_some_and(|due| Instant::now() >= *due)
     }
 
     /// Waits until the drain begins.
     pub(crate) async fn begun(&self) {
-        self.due_at().await;
+        self.begun.wait().await;
     }
 
     /// Waits until the last responses are due.
     pub(crate) async fn answers_due(&self) {
-        sleep_until(self.due_at().await).await;
-    }
-
-    async fn due_at(&self) -> Instant {
-        let mut changes = self.due.subscribe();
-        let due = changes.wait_for(Option::is_some).await.ok().and_then(|due| *due);
-        match due {
-            Some(due) => due,
-            None => std::future::pending().await,
+        self.begun().await;
+        if let Some(due) = self.due.get() {
+            sleep_until(*due).await;
         }
     }
 }
