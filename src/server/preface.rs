@@ -21,8 +21,8 @@ use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::{SocketDigest, Stream};
 use pingora::server::ShutdownWatch;
-use pingora::time::timeout;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::time::timeout;
 
 use super::http1::{begin_http1, serve_http1};
 use super::shutdown::ListenerShutdown;

@@ -30,10 +30,10 @@ use pingora::protocols::{
     TimingDigest, UniqueID, UniqueIDType,
 };
 use pingora::server::ShutdownWatch;
-use pingora::time::timeout;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{debug, info};
 
 use super::listener::{ListenerSession, TlsListener};
@@ -208,8 +208,7 @@ impl HandshakeThreads {
     ///
     /// The error of the operating system.
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
-        // Sockets stay with the driver of the threads that accepted them, and timers with
-        // Pingora's.
+        // Sockets and timers stay with the drivers of the threads that accepted them.
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads.max(1)).thread_name("handshakes").build()?;
         Ok(Self { runtime: Some(runtime) })

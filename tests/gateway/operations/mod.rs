@@ -19,6 +19,7 @@ mod local_state;
 mod log_text;
 mod log_unread;
 mod manual;
+mod quiet;
 mod reload;
 mod restart;
 pub(crate) mod seen;
