@@ -360,8 +360,8 @@ proptest! {
             let parts = texts.into_iter().map(|text| Part::new(PartBody::Text(text.into()))).collect();
             let piece = Artifact { artifact_id: "a".to_owned(), name: None, description: None, parts, extensions: Vec::new(), metadata: None };
             match artifacts.apply(piece, append) {
-                Ok(TextChange::Added(text)) => shown += &text,
-                Ok(TextChange::Replaced(text)) => shown = text,
+                Ok(TextChange::Added(text)) => shown += &text.to_str(),
+                Ok(TextChange::Replaced(text)) => shown = text.into_string(),
                 Ok(TextChange::Nothing) | Err(_) => {}
             }
             let parts = artifacts.iter().flat_map(|artifact| &artifact.parts);

@@ -32,9 +32,9 @@ pub struct Artifacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextChange {
     /// The artifact grew by this text; if the text is empty, only by other content.
-    Added(String),
+    Added(JsonText),
     /// The artifact was replaced; this is all of its text.
-    Replaced(String),
+    Replaced(JsonText),
     /// The piece repeats the content.
     Nothing,
 }
@@ -148,10 +148,10 @@ impl Artifacts {
     fn replace(&mut self, at: usize, artifact: Artifact) -> Result<TextChange, ArtifactLimitExceeded> {
         let Some(old) = self.artifacts.get(at) else { return self.begin(artifact) };
         let (before, now) = (text_of(&old.parts), text_of(&artifact.parts));
-        let change = match now.strip_prefix(before.as_str()) {
+        let change = match now.to_str().strip_prefix(&*before.to_str()) {
             Some("") if same_parts(&old.parts, &artifact.parts) => TextChange::Nothing,
-            Some(added) => TextChange::Added(added.to_owned()),
-            None => TextChange::Replaced(now),
+            Some(added) => TextChange::Added(added.into()),
+            None => TextChange::Replaced(now.clone()),
         };
         self.account(weight(old), weight(&artifact))?;
         if let Some(old) = self.artifacts.get_mut(at) {
@@ -175,8 +175,17 @@ impl Artifacts {
 }
 
 /// Returns the text of the parts, joined: agents split it anywhere.
-fn text_of(parts: &[Part]) -> String {
-    parts.iter().filter_map(|part| part.body.text()).map(JsonText::to_str).collect()
+/// Returns the texts of parts as one.
+fn text_of(parts: &[Part]) -> JsonText {
+    let mut texts = parts.iter().filter_map(|part| part.body.text());
+    match (texts.next(), texts.next()) {
+        (None, _) => JsonText::default(),
+        // Nearly always: its JSON is passed on.
+        (Some(only), None) => only.clone(),
+        (Some(first), Some(second)) => {
+            [first, second].into_iter().chain(texts).map(JsonText::to_str).collect::<String>().into()
+        }
+    }
 }
 
 fn same_parts(one: &[Part], other: &[Part]) -> bool {
@@ -239,12 +248,12 @@ mod tests {
     }
 
     fn all_text(artifacts: &Artifacts) -> String {
-        artifacts.iter().map(|artifact| text_of(&artifact.parts)).collect::<Vec<_>>().join("|")
+        artifacts.iter().map(|artifact| text_of(&artifact.parts).into_string()).collect::<Vec<_>>().join("|")
     }
 
     #[test]
     fn a_piece_says_what_is_new() {
-        let added = |text: &str| TextChange::Added(text.to_owned());
+        let added = |text: &str| TextChange::Added(text.into());
         let mut artifacts = Artifacts::new(10_000);
         for (id, texts, append, change, after) in [
             ("a", &["chunk-1 "][..], true, added("chunk-1 "), "chunk-1 "),
@@ -258,9 +267,9 @@ mod tests {
                 TextChange::Nothing,
                 "chunk-1 chunk-2 chunk-3|other",
             ),
-            ("a", &["fresh"], false, TextChange::Replaced("fresh".to_owned()), "fresh|other"),
+            ("a", &["fresh"], false, TextChange::Replaced("fresh".into()), "fresh|other"),
             ("a", &[], true, TextChange::Nothing, "fresh|other"),
-            ("a", &[], false, TextChange::Replaced(String::new()), "|other"),
+            ("a", &[], false, TextChange::Replaced(JsonText::default()), "|other"),
         ] {
             assert_eq!(artifacts.apply(piece(id, texts), append), Ok(change), "{id} {texts:?} {append}");
             assert_eq!(all_text(&artifacts), after);
@@ -293,9 +302,9 @@ mod tests {
         };
         let mut artifacts = Artifacts::new(10_000);
         for (base64, change) in [
-            ("AA==", TextChange::Added(String::new())),
+            ("AA==", TextChange::Added(JsonText::default())),
             ("AA==", TextChange::Nothing),
-            ("BB==", TextChange::Added(String::new())),
+            ("BB==", TextChange::Added(JsonText::default())),
         ] {
             assert_eq!(artifacts.apply(file(base64), false), Ok(change));
         }

@@ -124,7 +124,7 @@ impl Content {
 /// is interrupted.
 pub(crate) fn fingerprint(task: &Task) -> Option<Fingerprint> {
     let status = &task.status;
-    let content = Content::of(status.state, status.message.as_ref(), task.artifacts.last());
+    let content = Content::of(status.state, status.message.as_deref(), task.artifacts.last());
     content.map(|content| content.fingerprint(&task.id))
 }
 
@@ -534,7 +534,7 @@ mod tests {
         let StreamResponse::Status { status, .. } = Dialect::V0_3.event(event.as_bytes()).unwrap() else {
             panic!()
         };
-        let streamed = Content::of(status.state, status.message.as_ref(), None);
+        let streamed = Content::of(status.state, status.message.as_deref(), None);
         let got = shown(&format!(
             r#""status":{{"message":{again},"timestamp":"2","state":"TASK_STATE_INPUT_REQUIRED"}}"#
         ));

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use memchr::memchr2;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -44,53 +44,193 @@ macro_rules! absent {
 
 pub(crate) use absent;
 
-/// Implements `Deserialize` for a type with defaults: the members of an object are read into the fields, others are ignored, and a
-/// duplicate is an error. Derived code has a second copy of each field, and moves all of them at the end.
+/// A value that JSON is read into where it is: nothing is moved. JSON of another type leaves the value as it is.
+pub(crate) trait ReadInPlace<'de> {
+    /// Reads the next value.
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error>;
+}
+
+/// An object whose members are read into the fields of this type.
+pub(crate) trait ReadMembers<'de>: Default {
+    /// Reads the members; others are ignored, and a duplicate is an error.
+    fn read_members<A: MapAccess<'de>>(&mut self, object: A) -> Result<(), A::Error>;
+}
+
+/// A seed that reads into the value behind it.
+pub(crate) struct Place<'a, T>(pub(crate) &'a mut T);
+
+impl<'de, T: ReadInPlace<'de>> DeserializeSeed<'de> for Place<'_, T> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.0.read_in_place(deserializer)
+    }
+}
+
+/// Implements [`ReadMembers`] for a type: each of these fields is read from the member with the name. A list that is empty
+/// may be read from another member.
 macro_rules! read_into_fields {
-    ($type:ident { $($field:ident = $name:literal),+ $(,)? }) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    ($type:ident { $($field:ident = $name:literal),+ $(; $list:ident or $other:ident = $other_name:literal)? $(,)? }) => {
+        impl<'de> ReadMembers<'de> for $type {
+            fn read_members<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
                 #[derive(Clone, Copy, Deserialize)]
                 #[serde(field_identifier)]
                 #[expect(non_camel_case_types, reason = "named as their fields")]
                 enum Member {
                     $(#[serde(rename = $name)] $field,)+
+                    $(#[serde(rename = $other_name)] $other,)?
                     #[serde(other)]
                     Other,
                 }
-                struct Reader;
-                impl<'de> Visitor<'de> for Reader {
-                    type Value = $type;
-                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                        f.write_str("an object")
-                    }
-                    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<$type, A::Error> {
-                        const { assert!((Member::Other as u32) < u32::BITS) };
-                        let (mut fields, mut seen) = ($type::default(), 0_u32);
-                        while let Some(member) = object.next_key::<Member>()? {
-                            let bit = 1 << member as u32;
-                            match member {
-                                $(Member::$field if seen & bit != 0 => {
-                                    return Err(A::Error::duplicate_field($name));
-                                })+
-                                $(Member::$field => fields.$field = object.next_value()?,)+
-                                Member::Other => {
-                                    object.next_value::<IgnoredAny>()?;
-                                    continue;
-                                }
-                            }
-                            seen |= bit;
+                const { assert!((Member::Other as u32) < u32::BITS) };
+                let mut seen = 0_u32;
+                while let Some(member) = object.next_key::<Member>()? {
+                    let bit = 1 << member as u32;
+                    match member {
+                        $(Member::$field if seen & bit != 0 => return Err(A::Error::duplicate_field($name)),)+
+                        $(Member::$field => object.next_value_seed(Place(&mut self.$field))?,)+
+                        $(Member::$other if self.$list.is_empty() => {
+                            object.next_value_seed(Place(&mut self.$list))?;
+                            continue;
+                        })?
+                        _ => {
+                            object.next_value::<IgnoredAny>()?;
+                            continue;
                         }
-                        Ok(fields)
                     }
+                    seen |= bit;
                 }
-                deserializer.deserialize_map(Reader)
+                Ok(())
             }
         }
     };
 }
 
 pub(crate) use read_into_fields;
+
+/// A string that is not empty: agents write `""` for "absent".
+impl<'de> ReadInPlace<'de> for Option<String> {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        struct Reader<'a>(&'a mut Option<String>);
+        impl<'de> Visitor<'de> for Reader<'_> {
+            type Value = ();
+            absent!(bool, number, list, object);
+            fn visit_str<E>(self, text: &str) -> Result<(), E> {
+                *self.0 = if text.is_empty() { None } else { Some(text.to_owned()) };
+                Ok(())
+            }
+        }
+        deserializer.deserialize_any(Reader(self))
+    }
+}
+
+/// An object of a known shape.
+impl<'de, T: ReadMembers<'de>> ReadInPlace<'de> for Option<T> {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(ObjectReader(self))
+    }
+}
+
+/// Reads an object into a value that is made for it.
+struct ObjectReader<'a, T>(&'a mut Option<T>);
+
+impl<'de, T: ReadMembers<'de>> Visitor<'de> for ObjectReader<'_, T> {
+    type Value = ();
+    absent!(bool, text, number, list);
+    fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<(), A::Error> {
+        self.0.insert(T::default()).read_members(object)
+    }
+}
+
+impl<'de, T: ReadMembers<'de>> ReadMembers<'de> for Box<T> {
+    fn read_members<A: MapAccess<'de>>(&mut self, object: A) -> Result<(), A::Error> {
+        (**self).read_members(object)
+    }
+}
+
+/// An object, byte for byte.
+impl<'de> ReadInPlace<'de> for Option<Box<RawValue>> {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = object(Deserialize::deserialize(deserializer)?);
+        Ok(())
+    }
+}
+
+/// A list, of which each item is read by its own rule.
+pub(crate) trait ReadItem<'de>: Sized {
+    /// Reads the next item, and adds what there is of it.
+    fn read_item<D: Deserializer<'de>>(deserializer: D, items: &mut Vec<Self>) -> Result<(), D::Error>;
+}
+
+/// A seed that reads an item into a list.
+struct NextItem<'a, T>(&'a mut Vec<T>);
+
+impl<'de, T: ReadItem<'de>> DeserializeSeed<'de> for NextItem<'_, T> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        T::read_item(deserializer, self.0)
+    }
+}
+
+impl<'de, T: ReadItem<'de>> ReadInPlace<'de> for Vec<T> {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        let mut items = Self::new();
+        if deserializer.deserialize_any(ListReader(&mut items))? {
+            *self = items;
+        }
+        Ok(())
+    }
+}
+
+impl<'de, T: ReadItem<'de>> ReadInPlace<'de> for Option<Vec<T>> {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        let mut items = Vec::new();
+        if deserializer.deserialize_any(ListReader(&mut items))? {
+            *self = Some(items);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a list; it yields true if the JSON was one.
+struct ListReader<'a, T>(&'a mut Vec<T>);
+
+impl<'de, T: ReadItem<'de>> Visitor<'de> for ListReader<'_, T> {
+    type Value = bool;
+    absent!(bool, text, number, object);
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
+        while list.next_element_seed(NextItem(self.0))?.is_some() {}
+        Ok(true)
+    }
+}
+
+/// Adds an item to a list. Most lists of agents have one item, and a task keeps them; a push alone would reserve room for four.
+pub(super) fn add_item<T>(items: &mut Vec<T>, item: T) {
+    reserve_first(items);
+    items.push(item);
+}
+
+/// Adds an object that is read from JSON; any other value adds nothing.
+pub(super) fn read_object_item<'de, T: ReadMembers<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+    items: &mut Vec<T>,
+) -> Result<(), D::Error> {
+    let mut item: Option<T> = None;
+    item.read_in_place(deserializer)?;
+    if let Some(item) = item {
+        add_item(items, item);
+    }
+    Ok(())
+}
+
+/// A string that is not empty.
+impl<'de> ReadItem<'de> for String {
+    fn read_item<D: Deserializer<'de>>(deserializer: D, items: &mut Vec<Self>) -> Result<(), D::Error> {
+        let mut item: Option<Self> = None;
+        item.read_in_place(deserializer)?;
+        items.extend(item);
+        Ok(())
+    }
+}
 
 /// A string; anything else reads as absent.
 #[derive(Debug, Default)]
@@ -152,6 +292,13 @@ impl<'de, T: FromWord> Deserialize<'de> for LenientWord<T> {
     }
 }
 
+impl<'de, T: FromWord> ReadInPlace<'de> for LenientWord<T> {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = Deserialize::deserialize(deserializer)?;
+        Ok(())
+    }
+}
+
 /// A version: a string, or the number that some agents write (`0.3`).
 #[derive(Debug, Default)]
 pub(crate) struct VersionText(pub(crate) Option<String>);
@@ -190,6 +337,13 @@ impl LenientBool {
     }
 }
 
+impl<'de> ReadInPlace<'de> for LenientBool {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = Deserialize::deserialize(deserializer)?;
+        Ok(())
+    }
+}
+
 impl<'de> Deserialize<'de> for LenientBool {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
@@ -207,6 +361,13 @@ impl<'de> Deserialize<'de> for LenientBool {
 /// An integer, also if it is written as a float; anything else reads as absent.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct LenientInteger(pub(crate) Option<i64>);
+
+impl<'de> ReadInPlace<'de> for LenientInteger {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = Deserialize::deserialize(deserializer)?;
+        Ok(())
+    }
+}
 
 impl<'de> Deserialize<'de> for LenientInteger {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -285,8 +446,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientList<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LenientList<T>, A::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = list.next_element()? {
-                    reserve_first(&mut items);
-                    items.push(item);
+                    add_item(&mut items, item);
                 }
                 Ok(LenientList(Some(items)))
             }

@@ -12,16 +12,17 @@ use crate::hex::HexText;
 use crate::jsonrpc::JsonText;
 
 /// The author of a message (A2A 1.0 `Role`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Role {
     /// The client side: here, the gateway on behalf of a client.
     User,
-    /// The agent.
+    /// The agent; also the author of an agent's message that names none.
+    #[default]
     Agent,
 }
 
 /// The state of a task (A2A 1.0 `TaskState`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TaskState {
     /// Received, not started.
     Submitted,
@@ -40,6 +41,7 @@ pub enum TaskState {
     /// Rejected by the agent.
     Rejected,
     /// Unspecified, `unknown`, or an unknown word.
+    #[default]
     Unknown,
 }
 
@@ -212,7 +214,7 @@ fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<bool
 }
 
 /// One message of a conversation (A2A 1.0 `Message`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Message {
     /// Id that the author gave the message; absent in A2A 0.1.
     pub message_id: Option<String>,
@@ -246,12 +248,12 @@ impl Message {
 }
 
 /// The state of a task with its message (A2A 1.0 `TaskStatus`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TaskStatus {
     /// The state.
     pub state: TaskState,
-    /// The agent's message; the open question if the task is interrupted.
-    pub message: Option<Message>,
+    /// The agent's message; the open question if the task is interrupted. Boxed: an event is moved from reader to reader.
+    pub message: Option<Box<Message>>,
     /// The time, as the agent wrote it.
     pub timestamp: Option<String>,
 }

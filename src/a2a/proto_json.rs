@@ -247,7 +247,7 @@ impl<'a> ProtoStatus<'a> {
         };
         Self {
             state,
-            message: status.message.as_ref().map(ProtoMessage),
+            message: status.message.as_deref().map(ProtoMessage),
             timestamp: status.timestamp.as_deref().map(with_zone),
         }
     }

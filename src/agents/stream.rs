@@ -23,6 +23,7 @@ use crate::a2a::{
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
+use crate::timing::PooledTimer;
 use crate::transport::BodyPieces;
 
 /// The maximum number of events of one stream, and of chunks that end none; a peer must not occupy
@@ -338,11 +339,11 @@ impl TaskTracker {
         }
         let content = match event {
             StreamResponse::Task(task) => {
-                Content::of(status.state, status.message.as_ref(), task.artifacts.last())
+                Content::of(status.state, status.message.as_deref(), task.artifacts.last())
             }
             // A question without a message is in earlier output, and is not repeated.
             _ if status.message.is_none() => return is_same_state && !self.has_made,
-            _ => Content::of(status.state, status.message.as_ref(), None),
+            _ => Content::of(status.state, status.message.as_deref(), None),
         };
         let shown = content.zip(self.task_id.as_deref()).map(|(content, id)| content.fingerprint(id));
         let known = open.or(answered);
@@ -537,8 +538,8 @@ impl EventStream {
         known: &ResolvedAgent,
         track: &mut TaskTracker,
     ) -> Result<StreamEnd, AgentFailure> {
-        // One timer for the whole stream: it is reset when it fires, not with every byte.
-        let mut alarm = pin!(tokio::time::sleep_until(Instant::now() + self.silence));
+        // One timer for the whole stream: it is set anew when it fires, not with every byte.
+        let (mut alarm, mut silent_at) = (PooledTimer::default(), Instant::now() + self.silence);
         loop {
             if !self.reply.may_have_chunk() {
                 // To look for more first would be in vain nearly always, and the reader polls again anyway. So the time
@@ -548,11 +549,11 @@ impl EventStream {
             let bytes = tokio::select! {
                 biased;
                 bytes = self.reply.chunk() => bytes,
-                () = alarm.as_mut() => {
+                () = poll_fn(|cx| alarm.poll(cx, silent_at)) => {
                     let silence = self.allowed_silence();
                     let since = self.reply.silent_since().unwrap_or_else(Instant::now);
                     if since.elapsed() < silence {
-                        alarm.as_mut().reset(since + silence);
+                        silent_at = since + silence;
                         continue;
                     }
                     match self.end_message(track) {
@@ -568,7 +569,7 @@ impl EventStream {
                         return Ok(ending);
                     }
                     if !had_message && self.message.is_some() {
-                        alarm.as_mut().reset(Instant::now() + self.allowed_silence());
+                        silent_at = Instant::now() + self.allowed_silence();
                     }
                     continue;
                 }
@@ -653,7 +654,8 @@ impl EventStream {
             return track.on_event(StreamResponse::Message(message));
         }
         let (task_id, context_id) = (message.task_id.clone(), message.context_id.clone());
-        let status = TaskStatus { state: TaskState::Working, message: Some(message), timestamp: None };
+        let status =
+            TaskStatus { state: TaskState::Working, message: Some(Box::new(message)), timestamp: None };
         let progress = StreamResponse::Status { task_id, context_id, status, last: false, metadata: None };
         track.on_event(progress) || track.on_event(event)
     }

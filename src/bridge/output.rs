@@ -6,7 +6,6 @@
 //! artifacts are evicted. Out of scope: selecting the events of a task (the reader of the agent's
 //! stream does that), presentation to a client (see `task_status`, `tool_result`, `extension`).
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use crate::a2a::{
     Artifact, ArtifactLimitExceeded, Artifacts, Content, Fingerprint, Message, Part, PartBody, Role,
     StreamResponse, Task, TaskHistory, TaskState, TaskStatus, TextChange, clean, is_wording, stamp_of,
 };
+use crate::jsonrpc::JsonText;
 
 /// The output of a call so far.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ const MAX_PHASE_BYTES: usize = 64;
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgressUpdate {
     /// The change in words.
-    pub text: Option<Cow<'static, str>>,
+    pub text: Option<JsonText>,
     /// The progress that the agent reports.
     pub progress: Option<f64>,
     /// The total that the agent reports.
@@ -291,7 +291,7 @@ impl AgentOutput {
             false if status.state.is_interrupted() => stamp_of(&status),
             false => None,
         };
-        let message = if is_taken_in { self.status.take() } else { status.message.map(Box::new) };
+        let message = if is_taken_in { self.status.take() } else { status.message };
         let shown = Content::of(status.state, message.as_deref(), self.artifacts.iter().last());
         let again = self.state == Some(status.state)
             && match shown {
@@ -315,7 +315,7 @@ impl AgentOutput {
         if again && reported.progress.is_none() {
             return None;
         }
-        let text = text.map(Cow::Owned).or_else(|| Some(status.state.as_str().into()));
+        let text = text.or_else(|| Some(status.state.as_str().into()));
         Some(ProgressUpdate { text, progress: reported.progress, total: reported.total })
     }
 
@@ -378,8 +378,12 @@ pub fn words(message: &Message) -> String {
 }
 
 /// Returns the text of a message with its thoughts, for progress.
-fn all_words(message: &Message) -> String {
-    lines(&message.parts)
+fn all_words(message: &Message) -> JsonText {
+    match message.parts.as_slice() {
+        // Nearly always: its JSON is passed on.
+        [Part { body: PartBody::Text(only), .. }] => only.clone(),
+        parts => lines(parts).into(),
+    }
 }
 
 /// Returns the texts of parts, one below the other.
@@ -398,11 +402,11 @@ fn made(change: TextChange, name: Option<String>) -> Option<ProgressUpdate> {
         TextChange::Added(text) if !text.is_empty() => text,
         TextChange::Replaced(text) if !text.is_empty() => text,
         TextChange::Added(_) | TextChange::Replaced(_) => {
-            format!("artifact {}", name.unwrap_or_default()).trim_end().to_owned()
+            format!("artifact {}", name.unwrap_or_default()).trim_end().into()
         }
         TextChange::Nothing => return None,
     };
-    Some(ProgressUpdate { text: Some(text.into()), ..ProgressUpdate::default() })
+    Some(ProgressUpdate { text: Some(text), ..ProgressUpdate::default() })
 }
 
 /// Maximum length of a question for a client, in bytes.
@@ -520,7 +524,7 @@ impl AgentOutput {
     pub fn to_task(&self) -> Option<Task> {
         let status = TaskStatus {
             state: self.state.unwrap_or(TaskState::Submitted),
-            message: self.status.as_deref().cloned(),
+            message: self.status.clone(),
             timestamp: self.timestamp.clone(),
         };
         Some(Task {
@@ -565,7 +569,7 @@ impl AgentOutput {
         if self.artifacts_shed {
             self.artifacts.replace_all(task.artifacts)?;
             self.artifacts_shed = false;
-            self.status = self.status.take().or(task.status.message.map(Box::new));
+            self.status = self.status.take().or(task.status.message);
         }
         self.remember(task.history);
         Ok(())
@@ -765,7 +769,7 @@ mod tests {
         StreamResponse::Status {
             task_id: Some("t".into()),
             context_id: Some("c".into()),
-            status: TaskStatus { state, message: said, timestamp: None },
+            status: TaskStatus { state, message: said.map(Box::new), timestamp: None },
             last: false,
             metadata: None,
         }
@@ -795,7 +799,7 @@ mod tests {
     fn events_are_put_together_and_each_says_what_is_new() {
         let mut work = AgentOutput::new(1000);
         assert_eq!(work.state(), OutputState::Running);
-        let note = |note: Option<ProgressUpdate>| note.and_then(|note| note.text);
+        let note = |note: Option<ProgressUpdate>| Some(note?.text?.into_string());
         assert_eq!(
             note(work.apply(status(TaskState::Submitted, None)).unwrap()).as_deref(),
             Some("submitted")

@@ -581,7 +581,7 @@ impl LoggedEvent {
 impl EventSummary {
     /// Returns the event in short; `None` if its kind is unknown.
     fn of(event: &StreamResponse) -> Option<Self> {
-        let status_text = |status: &TaskStatus| status.message.as_ref().map(text_of);
+        let status_text = |status: &TaskStatus| status.message.as_deref().map(text_of);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Some(match event {
             StreamResponse::Task(Task { status, artifacts, .. }) => {

@@ -5,9 +5,11 @@
 //! (2026-07-28) have opposite rules for failures: where the core says failed, the extension says
 //! completed with an error in the result.
 
+use std::borrow::Cow;
+
 use super::output::{AgentOutput, ProgressUpdate, words};
 use crate::a2a::{TaskState, clean};
-use crate::jsonrpc::Id;
+use crate::jsonrpc::{Id, JsonText};
 use crate::mcp::notifications::{self, LoggingLevel};
 use crate::mcp::tasks::TaskStatus;
 use crate::sse;
@@ -132,9 +134,10 @@ impl ProgressNotifier {
 
     /// Adds the notifications for an update to `out`, each as an event of a stream.
     pub fn write_events(&mut self, note: &ProgressUpdate, out: &mut Vec<u8>) {
-        let text = note.text.as_deref().map(capped);
-        // Most clients get one event, and most texts need no escapes: then it fits at once.
-        out.reserve(EVENT_BYTES + text.map_or(0, str::len));
+        let text = note.text.as_ref().map(capped);
+        let text = text.as_deref();
+        // Most clients get one event: it fits at once.
+        out.reserve(EVENT_BYTES + text.map_or(0, JsonText::json_bytes));
         if self.token.is_some() {
             self.next_progress(note);
         }
@@ -164,14 +167,15 @@ impl ProgressNotifier {
     }
 }
 
-fn capped(text: &str) -> &str {
+fn capped(text: &JsonText) -> Cow<'_, JsonText> {
     // Nearly every text: its characters need not be counted.
-    if text.len() <= MAX_MESSAGE_CHARS {
-        return text;
+    if text.bytes() <= MAX_MESSAGE_CHARS {
+        return Cow::Borrowed(text);
     }
-    match text.char_indices().nth(MAX_MESSAGE_CHARS) {
-        Some((end, _)) => text.get(..end).unwrap_or(text),
-        None => text,
+    let characters = text.to_str();
+    match characters.char_indices().nth(MAX_MESSAGE_CHARS) {
+        Some((end, _)) => Cow::Owned(characters.get(..end).unwrap_or_default().into()),
+        None => Cow::Borrowed(text),
     }
 }
 
@@ -314,6 +318,11 @@ mod progress_tests {
 
     #[test]
     fn long_texts_are_cut_between_characters() {
-        assert_eq!(capped(&"é".repeat(MAX_MESSAGE_CHARS + 5)).chars().count(), MAX_MESSAGE_CHARS);
+        for (more, is_cut) in [(0, false), (5, true)] {
+            let text = JsonText::from("é".repeat(MAX_MESSAGE_CHARS + more));
+            let capped = capped(&text);
+            assert_eq!(capped.to_str().chars().count(), MAX_MESSAGE_CHARS);
+            assert_eq!(matches!(capped, Cow::Owned(_)), is_cut);
+        }
     }
 }

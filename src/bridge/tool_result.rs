@@ -395,7 +395,7 @@ mod tests {
             };
             work.apply(event).unwrap();
         }
-        let status = TaskStatus { state, message: said.map(message), timestamp: None };
+        let status = TaskStatus { state, message: said.map(message).map(Box::new), timestamp: None };
         let event = StreamResponse::Status {
             task_id: Some("raw-task-id".into()),
             context_id: Some("raw-context-id".into()),
@@ -605,8 +605,11 @@ mod tests {
     #[test]
     fn data_of_an_earlier_turn_is_not_the_output() {
         let mut work = work(TaskState::InputRequired, Some("Which?"), vec![data(r#"{"draft":1}"#)]);
-        let status =
-            TaskStatus { state: TaskState::Completed, message: Some(message("done")), timestamp: None };
+        let status = TaskStatus {
+            state: TaskState::Completed,
+            message: Some(Box::new(message("done"))),
+            timestamp: None,
+        };
         let event =
             StreamResponse::Status { task_id: None, context_id: None, status, last: true, metadata: None };
         work.apply(event).unwrap();

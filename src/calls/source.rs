@@ -347,7 +347,7 @@ impl DirectCall {
         match turn {
             DriveEvent::Said(event) => {
                 self.heard += 1;
-                self.take(*event)
+                self.take(event)
             }
             DriveEvent::Delayed(Some(TaskDelay::Stalled(_))) => CallEvent::Stalled,
             DriveEvent::Delayed(Some(TaskDelay::Unreached) | None) => CallEvent::News(None),
@@ -356,9 +356,9 @@ impl DirectCall {
         }
     }
 
-    fn take(&mut self, event: StreamResponse) -> CallEvent {
+    fn take(&mut self, event: Box<StreamResponse>) -> CallEvent {
         let (bytes, permit) = self.drive.take_size();
-        let applied = self.work.apply(event);
+        let applied = self.work.apply(*event);
         self.uncounted += bytes;
         let is_counted = permit.is_some();
         if let Some(permit) = permit {

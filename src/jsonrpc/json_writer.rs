@@ -141,7 +141,7 @@ fn no_key() -> Error {
 }
 
 /// Adds a string to `out` in quotation marks, with escapes.
-pub(crate) fn write_string(out: &mut Vec<u8>, text: &str) {
+fn write_string(out: &mut Vec<u8>, text: &str) {
     out.reserve(text.len() + 2);
     out.push(b'"');
     if has_escapes(text.as_bytes()) {

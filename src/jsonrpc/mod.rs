@@ -30,7 +30,7 @@ use serde_json::value::RawValue;
 use escape_search::plain_bytes;
 pub(crate) use json_reader::{ReadError, read_json, read_json_seed};
 pub use json_text::JsonText;
-pub(crate) use json_writer::{ObjectText, write_json, write_string};
+pub(crate) use json_writer::{ObjectText, write_json};
 pub use message::{
     Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, recover_id,
     write_error, write_result,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tasks::{CoreTask, DetailedTask, TaskDetail, TaskSnapshot};
 use super::version::CANCELLED;
-use crate::jsonrpc::{Id, add_notification, write_json, write_notification, write_string};
+use crate::jsonrpc::{Id, JsonText, add_notification, write_json, write_notification};
 
 /// The severity of a log message (RFC 5424, `docs/spec/mcp.md` §2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub(crate) fn add_progress(
     token: &Id,
     progress: f64,
     total: Option<f64>,
-    message: Option<&str>,
+    message: Option<&JsonText>,
 ) {
     // Most events of streams are these. A serializer would add each name and each punctuation mark on its own.
     out.extend_from_slice(
@@ -51,7 +51,8 @@ pub(crate) fn add_progress(
     }
     if let Some(message) = message {
         out.extend_from_slice(br#","message":"#);
-        write_string(out, message);
+        let written = write_json(out, message);
+        debug_assert!(written.is_ok(), "a text cannot be written");
     }
     out.extend_from_slice(b"}}");
 }
@@ -72,16 +73,17 @@ fn add_number(out: &mut Vec<u8>, number: f64) {
 struct LogMessage<'a> {
     level: LoggingLevel,
     logger: &'a str,
-    data: &'a str,
+    data: &'a JsonText,
 }
 
 /// Encodes `notifications/message` as JSON text.
 pub(crate) fn message(level: LoggingLevel, logger: &str, data: &str) -> Vec<u8> {
+    let data = &data.into();
     write_notification("notifications/message", Some(&LogMessage { level, logger, data }))
 }
 
 /// Adds `notifications/message` to `out` as JSON text.
-pub(crate) fn add_message(out: &mut Vec<u8>, level: LoggingLevel, logger: &str, data: &str) {
+pub(crate) fn add_message(out: &mut Vec<u8>, level: LoggingLevel, logger: &str, data: &JsonText) {
     add_notification(out, "notifications/message", &LogMessage { level, logger, data });
 }
 
@@ -226,7 +228,8 @@ mod tests {
             add_progress(&mut out, &token, progress, total, message);
             String::from_utf8(out).unwrap()
         };
-        let text = progress(50.0, Some(100.0), Some("half"));
+        let half = JsonText::from("half");
+        let text = progress(50.0, Some(100.0), Some(&half));
         assert_eq!(
             text,
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":0,"progress":50,"total":100,"message":"half"}}"#

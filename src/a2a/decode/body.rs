@@ -12,39 +12,40 @@ use serde_json::value::RawValue;
 
 use super::super::error::AgentError;
 use super::super::lenient::{
-    FromWord, LenientBool, LenientInteger, LenientList, LenientObject, LenientString, LenientWord, absent,
-    object, read_into_fields,
+    FromWord, LenientBool, LenientInteger, LenientObject, LenientWord, Place, ReadInPlace, ReadItem,
+    ReadMembers, absent, add_item, read_into_fields, read_object_item,
 };
 use super::super::model::{
-    Artifact, Message, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus,
+    Artifact, Message, Part, Role, StreamResponse, Task, TaskHistory, TaskState, TaskStatus,
 };
 use super::ErrorIn;
-use super::part::{PartIn, parts};
+use crate::jsonrpc::read_json_seed;
 
-/// All members of a task, a message or an event in any version. The largest are boxed: the body is filled with defaults, and a member is
-/// moved into it.
+/// All members of a task, a message or an event in any version, each read where it is.
 #[derive(Default)]
 pub(crate) struct DecodedBody {
     /// The kind that the wrapper names.
     wrapped: Option<DecodedKind>,
+    /// True if any member was read.
+    has_members: bool,
     kind: LenientWord<DecodedKind>,
-    id: LenientString,
-    task_id: LenientString,
-    context_id: LenientString,
+    id: Option<String>,
+    task_id: Option<String>,
+    context_id: Option<String>,
     /// Name of the conversation in 0.1.
-    session_id: LenientString,
-    status: LenientObject<StatusIn>,
-    artifacts: LenientList<ArtifactItem>,
-    history: Option<Box<RawValue>>,
-    artifact: LenientObject<Box<ArtifactIn>>,
+    session_id: Option<String>,
+    status: Option<TaskStatus>,
+    artifacts: Vec<Artifact>,
+    history: TaskHistory,
+    artifact: Option<ArtifactIn>,
     append: LenientBool,
     last_chunk: LenientBool,
     last: LenientBool,
-    message_id: LenientString,
-    role: LenientWord<RoleWord>,
-    parts: LenientList<PartIn>,
-    reference_task_ids: LenientList<LenientString>,
-    extensions: LenientList<LenientString>,
+    message_id: Option<String>,
+    role: LenientWord<Role>,
+    parts: Option<Vec<Part>>,
+    reference_task_ids: Vec<String>,
+    extensions: Vec<String>,
     metadata: Option<Box<RawValue>>,
     /// The error of HTTP+JSON, in place of a result.
     error: LenientObject<Box<ErrorIn>>,
@@ -74,7 +75,7 @@ impl FromWord for DecodedKind {
 }
 
 impl DecodedBody {
-    /// Takes the event out. A body has some 800 bytes, so it is not moved.
+    /// Takes the event out. A body has some 500 bytes, so it is not moved.
     pub(crate) fn take_event(&mut self) -> Result<StreamResponse, AgentError> {
         let kind = self.wrapped.unwrap_or_else(|| self.classify());
         self.take_kind(kind)
@@ -89,29 +90,29 @@ impl DecodedBody {
     /// is that, regardless of its other members. An id alone is no evidence: JSON-RPC errors have
     /// one.
     pub(super) fn refusal(&mut self) -> Option<Box<ErrorIn>> {
-        let is_named = self.kind.0.is_some() || self.task_id.is_filled();
+        let is_named = self.kind.0.is_some() || self.task_id.is_some();
         let is_known = self.wrapped.is_some() || !matches!(self.classify(), DecodedKind::Unknown);
         self.error.0.take().filter(|_| !is_named && !is_known)
     }
 
     /// Returns true for a task without a wrapper: it has an id and a status.
     fn is_bare_task(&self) -> bool {
-        self.wrapped.is_none() && self.id.is_filled() && self.status.0.is_some()
+        self.wrapped.is_none() && self.id.is_some() && self.status.is_some()
     }
 
     fn classify(&self) -> DecodedKind {
         if let Some(kind) = self.kind.0 {
             kind
-        } else if self.artifact.0.is_some() {
+        } else if self.artifact.is_some() {
             DecodedKind::Artifact
-        } else if self.parts.0.is_some() && self.role.0.is_some() {
+        } else if self.parts.is_some() && self.role.0.is_some() {
             DecodedKind::Message
-        } else if self.status.0.is_some() && self.last.0.is_some() {
+        } else if self.status.is_some() && self.last.0.is_some() {
             // Without `kind`, as in 0.1: only an update can be marked as the last.
             DecodedKind::Status
-        } else if self.status.0.is_some() && self.id.is_filled() {
+        } else if self.status.is_some() && self.id.is_some() {
             DecodedKind::Task
-        } else if self.status.0.is_some() && self.task_id.is_filled() {
+        } else if self.status.is_some() && self.task_id.is_some() {
             DecodedKind::Status
         } else {
             DecodedKind::Unknown
@@ -123,66 +124,65 @@ impl DecodedBody {
             DecodedKind::Task => self.take_task().map(StreamResponse::Task),
             DecodedKind::Message => Ok(StreamResponse::Message(self.take_message())),
             DecodedKind::Status => Ok(StreamResponse::Status {
-                task_id: take(&mut self.task_id).filled().or_else(|| take(&mut self.id).filled()),
-                context_id: take(&mut self.context_id)
-                    .filled()
-                    .or_else(|| take(&mut self.session_id).filled()),
-                status: status(take(&mut self.status))
+                task_id: self.take_task_id(),
+                context_id: self.take_context_id(),
+                status: self
+                    .status
+                    .take()
                     .ok_or_else(|| AgentError::invalid_response("a status update without status"))?,
                 last: self.last.is_set(),
-                metadata: object(self.metadata.take()),
+                metadata: self.metadata.take(),
             }),
-            DecodedKind::Artifact => Ok(StreamResponse::Artifact {
-                append: self.append.is_set()
-                    || self.artifact.0.as_ref().is_some_and(|piece| piece.is_appended()),
-                last_chunk: self.last_chunk.is_set()
-                    || self.artifact.0.as_ref().is_some_and(|piece| piece.is_last()),
-                task_id: take(&mut self.task_id).filled().or_else(|| take(&mut self.id).filled()),
-                context_id: take(&mut self.context_id)
-                    .filled()
-                    .or_else(|| take(&mut self.session_id).filled()),
-                artifact: self
+            DecodedKind::Artifact => {
+                let piece = self
                     .artifact
-                    .0
                     .take()
-                    .map(|piece| Artifact::from(*piece))
-                    .ok_or_else(|| AgentError::invalid_response("an artifact update without artifact"))?,
-                metadata: object(self.metadata.take()),
-            }),
+                    .ok_or_else(|| AgentError::invalid_response("an artifact update without artifact"))?;
+                Ok(StreamResponse::Artifact {
+                    append: self.append.is_set() || piece.append.is_set(),
+                    last_chunk: self.last_chunk.is_set() || piece.last_chunk.is_set(),
+                    task_id: self.take_task_id(),
+                    context_id: self.take_context_id(),
+                    artifact: piece.into(),
+                    metadata: self.metadata.take(),
+                })
+            }
             DecodedKind::Unknown => Ok(StreamResponse::Unknown),
         }
     }
 
+    fn take_task_id(&mut self) -> Option<String> {
+        self.task_id.take().or_else(|| self.id.take())
+    }
+
+    fn take_context_id(&mut self) -> Option<String> {
+        self.context_id.take().or_else(|| self.session_id.take())
+    }
+
     fn take_task(&mut self) -> Result<Task, AgentError> {
         Ok(Task {
-            id: take(&mut self.id)
-                .filled()
-                .ok_or_else(|| AgentError::invalid_response("a task without id"))?,
-            context_id: take(&mut self.context_id).filled().or_else(|| take(&mut self.session_id).filled()),
-            status: status(take(&mut self.status))
+            id: self.id.take().ok_or_else(|| AgentError::invalid_response("a task without id"))?,
+            context_id: self.take_context_id(),
+            status: self
+                .status
+                .take()
                 .ok_or_else(|| AgentError::invalid_response("a task without status"))?,
-            artifacts: take(&mut self.artifacts)
-                .items()
-                .filter_map(|ArtifactItem(artifact)| artifact)
-                .collect(),
-            history: TaskHistory::new(self.history.take()),
-            metadata: object(self.metadata.take()),
+            artifacts: take(&mut self.artifacts),
+            history: take(&mut self.history),
+            metadata: self.metadata.take(),
         })
     }
 
     fn take_message(&mut self) -> Message {
         Message {
-            message_id: take(&mut self.message_id).filled(),
-            role: role(self.role),
-            parts: parts(take(&mut self.parts)),
-            task_id: take(&mut self.task_id).filled(),
-            context_id: take(&mut self.context_id).filled(),
-            reference_task_ids: take(&mut self.reference_task_ids)
-                .items()
-                .filter_map(LenientString::filled)
-                .collect(),
-            extensions: take(&mut self.extensions).items().filter_map(LenientString::filled).collect(),
-            metadata: object(self.metadata.take()),
+            message_id: self.message_id.take(),
+            role: self.role.0.unwrap_or_default(),
+            parts: self.parts.take().unwrap_or_default(),
+            task_id: self.task_id.take(),
+            context_id: self.context_id.take(),
+            reference_task_ids: take(&mut self.reference_task_ids),
+            extensions: take(&mut self.extensions),
+            metadata: self.metadata.take(),
         }
     }
 }
@@ -252,7 +252,10 @@ impl<'de> Visitor<'de> for BodyVisitor<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<bool, A::Error> {
         if self.wrapped.is_some() {
-            *self.body = DecodedBody { wrapped: self.wrapped, ..DecodedBody::default() };
+            if self.body.has_members {
+                *self.body = DecodedBody::default();
+            }
+            self.body.wrapped = self.wrapped;
         }
         // Some agents of 0.1 put the user's message into a task as the member `message`.
         let mut message: Option<Box<DecodedBody>> = None;
@@ -286,138 +289,115 @@ impl<'de> Visitor<'de> for BodyVisitor<'_> {
 
 impl DecodedBody {
     fn put<'de, A: MapAccess<'de>>(&mut self, name: BodyMember, object: &mut A) -> Result<(), A::Error> {
+        self.has_members = true;
         match name {
-            BodyMember::Kind => self.kind = object.next_value()?,
-            BodyMember::Id => self.id = object.next_value()?,
-            BodyMember::TaskId => self.task_id = object.next_value()?,
-            BodyMember::ContextId => self.context_id = object.next_value()?,
-            BodyMember::SessionId => self.session_id = object.next_value()?,
-            BodyMember::Status => self.status = object.next_value()?,
-            BodyMember::Artifacts => self.artifacts = object.next_value()?,
-            BodyMember::History => self.history = object.next_value()?,
-            BodyMember::Artifact => self.artifact = object.next_value()?,
-            BodyMember::Append => self.append = object.next_value()?,
-            BodyMember::LastChunk => self.last_chunk = object.next_value()?,
-            BodyMember::Final => self.last = object.next_value()?,
-            BodyMember::MessageId => self.message_id = object.next_value()?,
-            BodyMember::Role => self.role = object.next_value()?,
-            BodyMember::Parts => self.parts = object.next_value()?,
+            BodyMember::Kind => object.next_value_seed(Place(&mut self.kind)),
+            BodyMember::Id => object.next_value_seed(Place(&mut self.id)),
+            BodyMember::TaskId => object.next_value_seed(Place(&mut self.task_id)),
+            BodyMember::ContextId => object.next_value_seed(Place(&mut self.context_id)),
+            BodyMember::SessionId => object.next_value_seed(Place(&mut self.session_id)),
+            BodyMember::Status => object.next_value_seed(Place(&mut self.status)),
+            BodyMember::Artifacts => object.next_value_seed(Place(&mut self.artifacts)),
+            BodyMember::History => object.next_value_seed(Place(&mut self.history)),
+            BodyMember::Artifact => object.next_value_seed(Place(&mut self.artifact)),
+            BodyMember::Append => object.next_value_seed(Place(&mut self.append)),
+            BodyMember::LastChunk => object.next_value_seed(Place(&mut self.last_chunk)),
+            BodyMember::Final => object.next_value_seed(Place(&mut self.last)),
+            BodyMember::MessageId => object.next_value_seed(Place(&mut self.message_id)),
+            BodyMember::Role => object.next_value_seed(Place(&mut self.role)),
+            BodyMember::Parts => object.next_value_seed(Place(&mut self.parts)),
             // The parts of a message in HTTP+JSON of 0.3.
-            BodyMember::Content if self.parts.0.is_none() => self.parts = object.next_value()?,
-            BodyMember::ReferenceTaskIds => self.reference_task_ids = object.next_value()?,
-            BodyMember::Extensions => self.extensions = object.next_value()?,
-            BodyMember::Metadata => self.metadata = object.next_value()?,
-            BodyMember::Error => self.error = object.next_value()?,
+            BodyMember::Content if self.parts.is_none() => object.next_value_seed(Place(&mut self.parts)),
+            BodyMember::ReferenceTaskIds => object.next_value_seed(Place(&mut self.reference_task_ids)),
+            BodyMember::Extensions => object.next_value_seed(Place(&mut self.extensions)),
+            BodyMember::Metadata => object.next_value_seed(Place(&mut self.metadata)),
+            BodyMember::Error => object.next_value().map(|error| self.error = error),
             BodyMember::Task
             | BodyMember::Message
             | BodyMember::StatusUpdate
             | BodyMember::ArtifactUpdate
             | BodyMember::Content
-            | BodyMember::Other => {
-                object.next_value::<IgnoredAny>()?;
-            }
+            | BodyMember::Other => object.next_value::<IgnoredAny>().map(drop),
         }
-        Ok(())
     }
 }
 
-/// A message within another object.
-#[derive(Default)]
-pub(in super::super) struct MessageIn {
-    message_id: LenientString,
-    role: LenientWord<RoleWord>,
-    parts: LenientList<PartIn>,
-    /// The parts in HTTP+JSON of 0.3.
-    content: LenientList<PartIn>,
-    task_id: LenientString,
-    context_id: LenientString,
-    reference_task_ids: LenientList<LenientString>,
-    extensions: LenientList<LenientString>,
-    metadata: Option<Box<RawValue>>,
-}
-
-read_into_fields!(MessageIn {
+read_into_fields!(Message {
     message_id = "messageId",
     role = "role",
     parts = "parts",
-    content = "content",
     task_id = "taskId",
     context_id = "contextId",
     reference_task_ids = "referenceTaskIds",
     extensions = "extensions",
-    metadata = "metadata",
+    metadata = "metadata";
+    // The parts in HTTP+JSON of 0.3.
+    parts or content = "content"
 });
 
-impl From<MessageIn> for Message {
-    fn from(message: MessageIn) -> Self {
-        Self {
-            message_id: message.message_id.filled(),
-            role: role(message.role),
-            parts: parts(if message.parts.0.is_some() { message.parts } else { message.content }),
-            task_id: message.task_id.filled(),
-            context_id: message.context_id.filled(),
-            reference_task_ids: message
-                .reference_task_ids
-                .items()
-                .filter_map(LenientString::filled)
-                .collect(),
-            extensions: message.extensions.items().filter_map(LenientString::filled).collect(),
-            metadata: object(message.metadata),
-        }
+impl<'de> ReadItem<'de> for Message {
+    fn read_item<D: Deserializer<'de>>(deserializer: D, items: &mut Vec<Self>) -> Result<(), D::Error> {
+        read_object_item(deserializer, items)
     }
 }
 
-impl MessageIn {
-    /// Returns the missing member of a client's message: messages of agents are read leniently,
-    /// clients get an error.
-    pub(in super::super) fn missing_member(&self, needs_id: bool) -> Option<&'static str> {
-        let known = matches!(self.role.0, Some(RoleWord::User | RoleWord::Agent));
-        match () {
-            () if !known => Some("message.role is missing"),
-            () if !self.parts.is_filled() => Some("message.parts is missing"),
-            () if needs_id && !self.message_id.is_filled() => Some("message.messageId is missing"),
-            () => None,
-        }
-    }
-}
-
-/// A role in the form of any version.
-#[derive(Clone, Copy)]
-enum RoleWord {
-    User,
-    Agent,
-    Unknown,
-}
-
-impl FromWord for RoleWord {
+impl FromWord for Role {
     fn from_word(word: &str) -> Option<Self> {
-        let is = |old: &str, new: &str| word.eq_ignore_ascii_case(old) || word.eq_ignore_ascii_case(new);
-        match word {
-            "" => None,
-            _ if is("agent", "ROLE_AGENT") => Some(Self::Agent),
-            _ if is("user", "ROLE_USER") => Some(Self::User),
-            _ => Some(Self::Unknown),
-        }
+        // A word of any other kind is that of an agent.
+        if word.is_empty() { None } else { Some(known_role(word).unwrap_or_default()) }
     }
 }
 
-/// Returns the role; a message of an agent has the agent's role unless it declares another.
-fn role(word: LenientWord<RoleWord>) -> Role {
-    match word.0 {
-        Some(RoleWord::User) => Role::User,
-        Some(RoleWord::Agent | RoleWord::Unknown) | None => Role::Agent,
+/// Returns the role that a word of any version names.
+fn known_role(word: &str) -> Option<Role> {
+    let is = |old: &str, new: &str| word.eq_ignore_ascii_case(old) || word.eq_ignore_ascii_case(new);
+    match word {
+        _ if is("agent", "ROLE_AGENT") => Some(Role::Agent),
+        _ if is("user", "ROLE_USER") => Some(Role::User),
+        _ => None,
     }
 }
 
-/// A status.
+impl<'de> ReadInPlace<'de> for Role {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = LenientWord::deserialize(deserializer)?.0.unwrap_or_default();
+        Ok(())
+    }
+}
+
+/// The member that messages of clients must have, and those of agents need not.
 #[derive(Default)]
-pub(super) struct StatusIn {
-    state: LenientWord<TaskState>,
-    message: LenientObject<Box<MessageIn>>,
-    timestamp: LenientString,
+struct SentRole {
+    role: Option<String>,
 }
 
-read_into_fields!(StatusIn { state = "state", message = "message", timestamp = "timestamp" });
+read_into_fields!(SentRole { role = "role" });
+
+/// Reads a client's message. Messages of agents are read leniently, clients get an error.
+///
+/// # Errors
+///
+/// The member that is missing: the message itself, its role, its parts, or its id if that is needed.
+pub(in super::super) fn client_message(
+    json: Option<&RawValue>,
+    needs_id: bool,
+) -> Result<Message, &'static str> {
+    let (mut message, mut sent): (Option<Message>, Option<SentRole>) = (None, None);
+    if let Some(json) = json {
+        let read = read_json_seed(json.get(), Place(&mut message));
+        read.and_then(|()| read_json_seed(json.get(), Place(&mut sent))).map_err(|_| "not as expected")?;
+    }
+    let message = message.ok_or("message is missing")?;
+    let role = sent.and_then(|sent| sent.role);
+    match () {
+        () if role.as_deref().and_then(known_role).is_none() => Err("message.role is missing"),
+        () if message.parts.is_empty() => Err("message.parts is missing"),
+        () if needs_id && message.message_id.is_none() => Err("message.messageId is missing"),
+        () => Ok(message),
+    }
+}
+
+read_into_fields!(TaskStatus { state = "state", message = "message", timestamp = "timestamp" });
 
 impl FromWord for TaskState {
     fn from_word(word: &str) -> Option<Self> {
@@ -425,23 +405,21 @@ impl FromWord for TaskState {
     }
 }
 
-/// Returns the status, if there is one.
-pub(super) fn status(status: LenientObject<StatusIn>) -> Option<TaskStatus> {
-    status.0.map(|status| TaskStatus {
-        state: status.state.0.unwrap_or(TaskState::Unknown),
-        message: status.message.0.map(|message| Message::from(*message)),
-        timestamp: status.timestamp.filled(),
-    })
+impl<'de> ReadInPlace<'de> for TaskState {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = LenientWord::deserialize(deserializer)?.0.unwrap_or_default();
+        Ok(())
+    }
 }
 
 /// An artifact, or a piece of one.
 #[derive(Default)]
-pub(super) struct ArtifactIn {
-    artifact_id: LenientString,
-    name: LenientString,
-    description: LenientString,
-    parts: LenientList<PartIn>,
-    extensions: LenientList<LenientString>,
+struct ArtifactIn {
+    artifact_id: Option<String>,
+    name: Option<String>,
+    description: Option<String>,
+    parts: Vec<Part>,
+    extensions: Vec<String>,
     /// 0.1 has this member and those below here.
     index: LenientInteger,
     append: LenientBool,
@@ -461,53 +439,49 @@ read_into_fields!(ArtifactIn {
     metadata = "metadata",
 });
 
-/// An artifact of a task, or nothing if it is not an object.
-struct ArtifactItem(Option<Artifact>);
-
-impl<'de> Deserialize<'de> for ArtifactItem {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let LenientObject(found) = LenientObject::<ArtifactIn>::deserialize(deserializer)?;
-        Ok(Self(found.map(Artifact::from)))
-    }
-}
-
-impl ArtifactIn {
-    pub(super) fn is_appended(&self) -> bool {
-        self.append.is_set()
-    }
-
-    pub(super) fn is_last(&self) -> bool {
-        self.last_chunk.is_set()
+impl<'de> ReadItem<'de> for Artifact {
+    fn read_item<D: Deserializer<'de>>(deserializer: D, items: &mut Vec<Self>) -> Result<(), D::Error> {
+        let mut item: Option<ArtifactIn> = None;
+        item.read_in_place(deserializer)?;
+        if let Some(item) = item {
+            add_item(items, item.into());
+        }
+        Ok(())
     }
 }
 
 impl From<ArtifactIn> for Artifact {
     fn from(artifact: ArtifactIn) -> Self {
-        let name = artifact.name.filled();
+        let ArtifactIn { artifact_id, name, description, parts, extensions, index, metadata, .. } = artifact;
         Self {
             // 0.1 has no ids: there the index is the key, or else the name; the index is 0 by
             // default.
-            artifact_id: artifact
-                .artifact_id
-                .filled()
-                .or_else(|| artifact.index.0.map(|index| index.to_string()))
+            artifact_id: artifact_id
+                .or_else(|| index.0.map(|index| index.to_string()))
                 .or_else(|| name.clone())
                 .unwrap_or_else(|| "0".to_owned()),
             name,
-            description: artifact.description.filled(),
-            parts: parts(artifact.parts),
-            extensions: artifact.extensions.items().filter_map(LenientString::filled).collect(),
-            metadata: object(artifact.metadata),
+            description,
+            parts,
+            extensions,
+            metadata,
         }
+    }
+}
+
+impl<'de> ReadInPlace<'de> for TaskHistory {
+    fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = Self::new(Deserialize::deserialize(deserializer)?);
+        Ok(())
     }
 }
 
 impl TaskHistory {
     /// Returns the messages, oldest first. Parses all of them on each call.
     pub fn messages(&self) -> Vec<Message> {
-        let list = self.raw().and_then(|raw| serde_json::from_str(raw.get()).ok());
-        let list: LenientList<LenientObject<MessageIn>> = list.unwrap_or_default();
-        list.items().filter_map(|message| message.0).map(Message::from).collect()
+        let mut messages = Vec::new();
+        let read = self.raw().map(|raw| read_json_seed(raw.get(), Place(&mut messages)));
+        if let Some(Err(_)) = read { Vec::new() } else { messages }
     }
 
     /// Returns the agent's last message, if there is one. Parses all messages on each call.

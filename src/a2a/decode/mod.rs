@@ -22,7 +22,7 @@ use super::push::PushIn;
 use crate::jsonrpc::{ReadError, read_json, read_json_seed, utf8};
 
 pub(crate) use self::body::DecodedBody;
-pub(super) use body::MessageIn;
+pub(super) use body::client_message;
 pub(super) use part::{take_descriptions, unwrap_proto_data};
 
 impl Dialect {

@@ -15,22 +15,20 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::super::dialect::Dialect;
 use super::super::encode::WRAPPED;
-use super::super::lenient::{LenientList, LenientObject, LenientString, RawObject};
+use super::super::lenient::{
+    LenientObject, LenientString, RawObject, ReadInPlace as _, ReadItem, ReadMembers, add_item,
+};
 use super::super::model::{Part, PartBody};
 use crate::jsonrpc::JsonText;
 
-/// Returns the parts of a message or an artifact. Items that are not objects are skipped.
-pub(super) fn parts(list: LenientList<PartIn>) -> Vec<Part> {
-    list.items().filter_map(|part| part.0).collect()
-}
-
-/// A part, or nothing if it is not an object.
-pub(super) struct PartIn(Option<Part>);
-
-impl<'de> Deserialize<'de> for PartIn {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let LenientObject(found) = LenientObject::<RawPart<'de>>::deserialize(deserializer)?;
-        Ok(Self(found.map(RawPart::into_part)))
+impl<'de> ReadItem<'de> for Part {
+    fn read_item<D: Deserializer<'de>>(deserializer: D, items: &mut Vec<Self>) -> Result<(), D::Error> {
+        let mut item: Option<RawPart<'de>> = None;
+        item.read_in_place(deserializer)?;
+        if let Some(item) = item {
+            add_item(items, item.into_part());
+        }
+        Ok(())
     }
 }
 
@@ -68,23 +66,12 @@ struct FileIn {
     file_with_uri: LenientString,
 }
 
-impl<'de> Deserialize<'de> for RawPart<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = RawPart<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a part")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<RawPart<'de>, A::Error> {
-                let mut found = RawPart::default();
-                while let Some(name) = object.next_key::<PartMember>()? {
-                    found.put(name, object.next_value()?);
-                }
-                Ok(found)
-            }
+impl<'de> ReadMembers<'de> for RawPart<'de> {
+    fn read_members<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        while let Some(name) = object.next_key::<PartMember>()? {
+            self.put(name, object.next_value()?);
         }
-        deserializer.deserialize_map(Reader)
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::super::decode::{MessageIn, take_descriptions};
+use super::super::decode::{client_message, take_descriptions};
 use super::super::dialect::Dialect;
 use super::super::encode::{MessageOut, to_json};
 use super::super::lenient::{
@@ -53,11 +53,12 @@ pub struct BadParams(pub &'static str);
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct ParamsIn {
+struct ParamsIn<'a> {
     id: LenientString,
     task_id: LenientString,
     session_id: LenientString,
-    message: LenientObject<MessageIn>,
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
     configuration: LenientObject<ConfigurationIn>,
     accepted_output_modes: LenientList<LenientString>,
     history_length: LenientInteger,
@@ -89,7 +90,7 @@ impl ClientRequest {
         if !depth_within(json.as_bytes(), MAX_DEPTH) {
             return Err(BadParams("nested too deeply"));
         }
-        let given: LenientObject<ParamsIn> =
+        let given: LenientObject<ParamsIn<'_>> =
             serde_json::from_str(json).map_err(|_| BadParams("not as expected"))?;
         let mut given = given.0.ok_or(BadParams("not an object"))?;
         let metadata = object(given.metadata.take());
@@ -207,13 +208,9 @@ fn task_id(id: LenientString) -> Result<String, BadParams> {
     id.filled().ok_or(BadParams("the task's id is missing"))
 }
 
-fn saying(from: Dialect, given: ParamsIn) -> Result<SendMessageRequest, BadParams> {
-    let message = given.message.0.ok_or(BadParams("message is missing"))?;
-    if let Some(missing) = message.missing_member(from != Dialect::V0_1) {
-        return Err(BadParams(missing));
-    }
+fn saying(from: Dialect, given: ParamsIn<'_>) -> Result<SendMessageRequest, BadParams> {
+    let mut message = client_message(given.message, from != Dialect::V0_1).map_err(BadParams)?;
     let configuration = given.configuration.0.unwrap_or_default();
-    let mut message = Message::from(message);
     let (modes, push) = match from {
         Dialect::V0_1 => {
             message.task_id = Some(task_id(given.id)?);
@@ -244,7 +241,7 @@ fn registration(json: &str) -> Result<RequestParams, BadParams> {
     Ok(RequestParams::SetPush { task_id, config: registered.config })
 }
 
-fn push(from: Dialect, given: ParamsIn) -> Result<RequestParams, BadParams> {
+fn push(from: Dialect, given: ParamsIn<'_>) -> Result<RequestParams, BadParams> {
     let (task, config) = match from {
         Dialect::V0_1 | Dialect::V0_3 => (given.id, given.push_notification_config_id),
         Dialect::V1 => (given.task_id, given.id),
