@@ -14,6 +14,8 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAcces
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::jsonrpc::has_few_brackets;
+
 /// Defines the visitor methods of the JSON types that read as absent.
 macro_rules! absent {
     (bool) => { fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> { Ok(Self::Value::default()) } };
@@ -552,20 +554,6 @@ pub(crate) const MAX_DEPTH: usize = 128;
 pub fn depth_within(json: &[u8], limit: usize) -> bool {
     // Few brackets, in any position, cannot nest deeply: nearly every response ends here.
     has_few_brackets(json, limit) || scan(json, limit)
-}
-
-/// Bytes of a piece with a count that fits into one byte, so that a vector of bytes is counted at
-/// once; whole vectors of any width.
-const COUNTED_BYTES: usize = 192;
-
-/// Returns true if there are at most `limit` opening brackets.
-fn has_few_brackets(json: &[u8], limit: usize) -> bool {
-    let mut found = 0_usize;
-    json.chunks(COUNTED_BYTES).all(|piece| {
-        let brackets = piece.iter().map(|byte| u8::from(matches!(byte, b'{' | b'['))).sum::<u8>();
-        found += usize::from(brackets);
-        found <= limit
-    })
 }
 
 fn scan(json: &[u8], limit: usize) -> bool {

@@ -170,9 +170,31 @@ pub fn well_formed(body: &[u8], max_depth: usize) -> Result<&str, Malformed> {
     let text = utf8(body).map_err(|error| Malformed::NotUtf8(error.valid_up_to()))?;
     match is_shared() {
         true => check(body, max_depth, past_shared_string)?,
+        // Nearly every small body has few brackets, and no escape by number.
+        false if has_few_brackets(body, max_depth) && !has_numbered_escape(body) => {}
         false => check(body, max_depth, past_string)?,
     }
     Ok(text)
+}
+
+/// Returns true if there may be an escape by number: without one there is no surrogate.
+fn has_numbered_escape(body: &[u8]) -> bool {
+    memchr::memchr(b'\\', body)
+        .is_some_and(|at| memchr::memmem::find(body.get(at..).unwrap_or_default(), br"\u").is_some())
+}
+
+/// Bytes of a piece with a count that fits into one byte, so that a vector of bytes is counted at
+/// once; whole vectors of any width.
+const COUNTED_BYTES: usize = 192;
+
+/// Returns true if there are at most `limit` opening brackets, in any position: then nothing nests deeper.
+pub(crate) fn has_few_brackets(json: &[u8], limit: usize) -> bool {
+    let mut found = 0_usize;
+    json.chunks(COUNTED_BYTES).all(|piece| {
+        let brackets = piece.iter().map(|byte| u8::from(matches!(byte, b'{' | b'['))).sum::<u8>();
+        found += usize::from(brackets);
+        found <= limit
+    })
 }
 
 /// Checks nesting and surrogates, with a function that returns the position after a string.
