@@ -18,18 +18,19 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 /// A timer for one wait after another.
 #[derive(Default)]
 pub(crate) struct ReusableTimer {
-    set: Option<SetTimer>,
+    set: Option<RegisteredTimer>,
 }
 
-struct SetTimer {
-    /// The runtime that the timer belongs to: it must not be polled on another, that may outlive its own.
+struct RegisteredTimer {
+    /// The runtime that the timer belongs to: it must not be polled on another, that may outlive its own. A task
+    /// has one runtime, so that the same task need not compare it.
     home: Id,
     sleep: Pin<Box<Sleep>>,
-    /// The task that the timer will wake; `None` if it may have done so.
+    /// The task that the timer will wake; `None` after it may have fired.
     task: Option<Waker>,
 }
 
-impl SetTimer {
+impl RegisteredTimer {
     /// Returns true if the task will be woken by `deadline` without another poll: a stream of events would poll its timers with
     /// each event, and most of the cost of that is to register what is registered.
     fn will_wake(&self, cx: &Context<'_>, deadline: Instant) -> bool {
@@ -51,8 +52,8 @@ impl ReusableTimer {
         }
         let home = Handle::current().id();
         let kept = self.set.take().filter(|set| set.home == home);
-        let new = || SetTimer { home, sleep: Box::pin(sleep_until(deadline)), task: None };
-        let SetTimer { sleep, task, .. } = self.set.insert(kept.unwrap_or_else(new));
+        let new = || RegisteredTimer { home, sleep: Box::pin(sleep_until(deadline)), task: None };
+        let RegisteredTimer { sleep, task, .. } = self.set.insert(kept.unwrap_or_else(new));
         *task = None;
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
@@ -70,7 +71,7 @@ impl ReusableTimer {
     /// Removes the task that waited last: the timer neither wakes it nor keeps its memory. Returns false outside of the runtime of
     /// the timer, which may have ended.
     fn forget_task(&mut self) -> bool {
-        let Some(SetTimer { home, sleep, task }) = &mut self.set else { return true };
+        let Some(RegisteredTimer { home, sleep, task }) = &mut self.set else { return true };
         if !Handle::try_current().is_ok_and(|here| here.id() == *home) {
             return false;
         }

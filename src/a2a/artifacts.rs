@@ -175,7 +175,6 @@ impl Artifacts {
 }
 
 /// Returns the text of the parts, joined: agents split it anywhere.
-/// Returns the texts of parts as one.
 fn text_of(parts: &[Part]) -> JsonText {
     let mut texts = parts.iter().filter_map(|part| part.body.text());
     match (texts.next(), texts.next()) {

@@ -46,7 +46,7 @@ macro_rules! absent {
 
 pub(crate) use absent;
 
-/// A value that JSON is read into where it is: nothing is moved. JSON of another type leaves the value as it is.
+/// A value that JSON is read into where it is: nothing is moved. JSON of another type reads as absent.
 pub(crate) trait ReadInPlace<'de> {
     /// Reads the next value.
     fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error>;
@@ -59,17 +59,17 @@ pub(crate) trait ReadMembers<'de>: Default {
 }
 
 /// A seed that reads into the value behind it.
-pub(crate) struct Place<'a, T>(pub(crate) &'a mut T);
+pub(crate) struct InPlaceSeed<'a, T>(pub(crate) &'a mut T);
 
-impl<'de, T: ReadInPlace<'de>> DeserializeSeed<'de> for Place<'_, T> {
+impl<'de, T: ReadInPlace<'de>> DeserializeSeed<'de> for InPlaceSeed<'_, T> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         self.0.read_in_place(deserializer)
     }
 }
 
-/// Implements [`ReadMembers`] for a type: each of these fields is read from the member with the name. A list that is empty
-/// may be read from another member.
+/// Implements [`ReadMembers`] for a type: each of these fields is read from the member with the name. A list
+/// may be read from another member, if its own is not there.
 macro_rules! read_into_fields {
     ($type:ident { $($field:ident = $name:literal),+ $(; $list:ident or $other:ident = $other_name:literal)? $(,)? }) => {
         impl<'de> ReadMembers<'de> for $type {
@@ -89,12 +89,13 @@ macro_rules! read_into_fields {
                     let bit = 1 << member as u32;
                     match member {
                         $(Member::$field if seen & bit != 0 => return Err(A::Error::duplicate_field($name)),)+
-                        $(Member::$field => object.next_value_seed(Place(&mut self.$field))?,)+
-                        $(Member::$other if self.$list.is_empty() => {
-                            object.next_value_seed(Place(&mut self.$list))?;
-                            continue;
-                        })?
-                        _ => {
+                        $(Member::$field => object.next_value_seed(InPlaceSeed(&mut self.$field))?,)+
+                        $(Member::$other if seen & bit != 0 => return Err(A::Error::duplicate_field($other_name)),
+                        Member::$other if seen & 1 << Member::$list as u32 == 0 => {
+                            object.next_value_seed(InPlaceSeed(&mut self.$list))?
+                        }
+                        Member::$other => drop(object.next_value::<IgnoredAny>()?),)?
+                        Member::Other => {
                             object.next_value::<IgnoredAny>()?;
                             continue;
                         }
@@ -121,6 +122,7 @@ impl<'de> ReadInPlace<'de> for Option<String> {
                 Ok(())
             }
         }
+        *self = None;
         deserializer.deserialize_any(Reader(self))
     }
 }
@@ -128,6 +130,7 @@ impl<'de> ReadInPlace<'de> for Option<String> {
 /// An object of a known shape.
 impl<'de, T: ReadMembers<'de>> ReadInPlace<'de> for Option<T> {
     fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
+        *self = None;
         deserializer.deserialize_any(ObjectReader(self))
     }
 }
@@ -175,20 +178,16 @@ impl<'de, T: ReadItem<'de>> DeserializeSeed<'de> for NextItem<'_, T> {
 
 impl<'de, T: ReadItem<'de>> ReadInPlace<'de> for Vec<T> {
     fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
-        let mut items = Self::new();
-        if deserializer.deserialize_any(ListReader(&mut items))? {
-            *self = items;
-        }
-        Ok(())
+        *self = Self::new();
+        deserializer.deserialize_any(ListReader(self)).map(drop)
     }
 }
 
 impl<'de, T: ReadItem<'de>> ReadInPlace<'de> for Option<Vec<T>> {
     fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
         let mut items = Vec::new();
-        if deserializer.deserialize_any(ListReader(&mut items))? {
-            *self = Some(items);
-        }
+        let is_list = deserializer.deserialize_any(ListReader(&mut items))?;
+        *self = is_list.then_some(items);
         Ok(())
     }
 }
@@ -222,6 +221,15 @@ pub(super) fn read_object_item<'de, T: ReadMembers<'de>, D: Deserializer<'de>>(
         add_item(items, item);
     }
     Ok(())
+}
+
+/// An item that is only counted.
+impl<'de> ReadItem<'de> for () {
+    fn read_item<D: Deserializer<'de>>(deserializer: D, items: &mut Vec<Self>) -> Result<(), D::Error> {
+        IgnoredAny::deserialize(deserializer)?;
+        items.push(());
+        Ok(())
+    }
 }
 
 /// A string that is not empty.

@@ -12,9 +12,9 @@ use pingora::server::ShutdownWatch;
 
 use super::header::ServedBy;
 
-/// For Pingora no limit of the time without a request: `HeaderTimeout` has one. A timer of Pingora's would start its thread, which
-/// wakes 100 times a second from then on.
-const NO_TIMEOUT: u64 = 0;
+/// Seconds that Pingora keeps a connection without a request: without end, as `HeaderTimeout` has the limit. A
+/// timer of Pingora's would start its thread, which wakes 100 times a second.
+const UNLIMITED_KEEP_ALIVE_SECONDS: u64 = 0;
 
 /// Begins to serve the first request of a connection.
 pub(crate) fn begin_http1<'a, A: HttpServerApp + Send + Sync + 'static>(
@@ -24,7 +24,7 @@ pub(crate) fn begin_http1<'a, A: HttpServerApp + Send + Sync + 'static>(
 ) -> ServedBy<'a> {
     let mut session = ServerSession::new_http1(stream);
     // A process that ends takes no further request.
-    session.set_keepalive((!*shutdown.borrow()).then_some(NO_TIMEOUT));
+    session.set_keepalive((!*shutdown.borrow()).then_some(UNLIMITED_KEEP_ALIVE_SECONDS));
     session.set_keepalive_reuses_remaining(
         app.server_options().and_then(|options| options.keepalive_request_limit),
     );

@@ -503,7 +503,8 @@ fn conf(settings: &Settings, upgrade: &UpgradeCoordinator) -> ServerConf {
         upgrade_sock: upgrade.sockets().to_string_lossy().into_owned(),
         grace_period_seconds: Some(grace.saturating_add(1)),
         graceful_shutdown_timeout_seconds: Some(1),
-        // Timers of tokio for all waits of a second and more. Pingora's own start a thread that wakes 100 times a second.
+        // Timers of tokio for all timeouts of a second and more. Pingora's own, as that of an idle connection of
+        // HTTP/2, start a thread that wakes 100 times a second.
         fast_timeout_to_tokio_threshold_seconds: Some(0),
         ..ServerConf::default()
     }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::super::error::AgentError;
 use super::super::lenient::{
-    FromWord, LenientBool, LenientInteger, LenientObject, LenientWord, Place, ReadInPlace, ReadItem,
+    FromWord, InPlaceSeed, LenientBool, LenientInteger, LenientObject, LenientWord, ReadInPlace, ReadItem,
     ReadMembers, absent, add_item, read_into_fields, read_object_item,
 };
 use super::super::model::{
@@ -291,26 +291,28 @@ impl DecodedBody {
     fn put<'de, A: MapAccess<'de>>(&mut self, name: BodyMember, object: &mut A) -> Result<(), A::Error> {
         self.has_members = true;
         match name {
-            BodyMember::Kind => object.next_value_seed(Place(&mut self.kind)),
-            BodyMember::Id => object.next_value_seed(Place(&mut self.id)),
-            BodyMember::TaskId => object.next_value_seed(Place(&mut self.task_id)),
-            BodyMember::ContextId => object.next_value_seed(Place(&mut self.context_id)),
-            BodyMember::SessionId => object.next_value_seed(Place(&mut self.session_id)),
-            BodyMember::Status => object.next_value_seed(Place(&mut self.status)),
-            BodyMember::Artifacts => object.next_value_seed(Place(&mut self.artifacts)),
-            BodyMember::History => object.next_value_seed(Place(&mut self.history)),
-            BodyMember::Artifact => object.next_value_seed(Place(&mut self.artifact)),
-            BodyMember::Append => object.next_value_seed(Place(&mut self.append)),
-            BodyMember::LastChunk => object.next_value_seed(Place(&mut self.last_chunk)),
-            BodyMember::Final => object.next_value_seed(Place(&mut self.last)),
-            BodyMember::MessageId => object.next_value_seed(Place(&mut self.message_id)),
-            BodyMember::Role => object.next_value_seed(Place(&mut self.role)),
-            BodyMember::Parts => object.next_value_seed(Place(&mut self.parts)),
+            BodyMember::Kind => object.next_value_seed(InPlaceSeed(&mut self.kind)),
+            BodyMember::Id => object.next_value_seed(InPlaceSeed(&mut self.id)),
+            BodyMember::TaskId => object.next_value_seed(InPlaceSeed(&mut self.task_id)),
+            BodyMember::ContextId => object.next_value_seed(InPlaceSeed(&mut self.context_id)),
+            BodyMember::SessionId => object.next_value_seed(InPlaceSeed(&mut self.session_id)),
+            BodyMember::Status => object.next_value_seed(InPlaceSeed(&mut self.status)),
+            BodyMember::Artifacts => object.next_value_seed(InPlaceSeed(&mut self.artifacts)),
+            BodyMember::History => object.next_value_seed(InPlaceSeed(&mut self.history)),
+            BodyMember::Artifact => object.next_value_seed(InPlaceSeed(&mut self.artifact)),
+            BodyMember::Append => object.next_value_seed(InPlaceSeed(&mut self.append)),
+            BodyMember::LastChunk => object.next_value_seed(InPlaceSeed(&mut self.last_chunk)),
+            BodyMember::Final => object.next_value_seed(InPlaceSeed(&mut self.last)),
+            BodyMember::MessageId => object.next_value_seed(InPlaceSeed(&mut self.message_id)),
+            BodyMember::Role => object.next_value_seed(InPlaceSeed(&mut self.role)),
+            BodyMember::Parts => object.next_value_seed(InPlaceSeed(&mut self.parts)),
             // The parts of a message in HTTP+JSON of 0.3.
-            BodyMember::Content if self.parts.is_none() => object.next_value_seed(Place(&mut self.parts)),
-            BodyMember::ReferenceTaskIds => object.next_value_seed(Place(&mut self.reference_task_ids)),
-            BodyMember::Extensions => object.next_value_seed(Place(&mut self.extensions)),
-            BodyMember::Metadata => object.next_value_seed(Place(&mut self.metadata)),
+            BodyMember::Content if self.parts.is_none() => {
+                object.next_value_seed(InPlaceSeed(&mut self.parts))
+            }
+            BodyMember::ReferenceTaskIds => object.next_value_seed(InPlaceSeed(&mut self.reference_task_ids)),
+            BodyMember::Extensions => object.next_value_seed(InPlaceSeed(&mut self.extensions)),
+            BodyMember::Metadata => object.next_value_seed(InPlaceSeed(&mut self.metadata)),
             BodyMember::Error => object.next_value().map(|error| self.error = error),
             BodyMember::Task
             | BodyMember::Message
@@ -365,13 +367,15 @@ impl<'de> ReadInPlace<'de> for Role {
     }
 }
 
-/// The member that messages of clients must have, and those of agents need not.
+/// The members that messages of clients must have, and those of agents need not.
 #[derive(Default)]
-struct SentRole {
+struct RequiredMembers {
     role: Option<String>,
+    /// One for each.
+    parts: Vec<()>,
 }
 
-read_into_fields!(SentRole { role = "role" });
+read_into_fields!(RequiredMembers { role = "role", parts = "parts" });
 
 /// Reads a client's message. Messages of agents are read leniently, clients get an error.
 ///
@@ -382,16 +386,17 @@ pub(in super::super) fn client_message(
     json: Option<&RawValue>,
     needs_id: bool,
 ) -> Result<Message, &'static str> {
-    let (mut message, mut sent): (Option<Message>, Option<SentRole>) = (None, None);
+    let (mut message, mut sent): (Option<Message>, Option<RequiredMembers>) = (None, None);
     if let Some(json) = json {
-        let read = read_json_seed(json.get(), Place(&mut message));
-        read.and_then(|()| read_json_seed(json.get(), Place(&mut sent))).map_err(|_| "not as expected")?;
+        let read = read_json_seed(json.get(), InPlaceSeed(&mut message));
+        read.and_then(|()| read_json_seed(json.get(), InPlaceSeed(&mut sent)))
+            .map_err(|_| "not as expected")?;
     }
     let message = message.ok_or("message is missing")?;
-    let role = sent.and_then(|sent| sent.role);
+    let RequiredMembers { role, parts } = sent.unwrap_or_default();
     match () {
         () if role.as_deref().and_then(known_role).is_none() => Err("message.role is missing"),
-        () if message.parts.is_empty() => Err("message.parts is missing"),
+        () if parts.is_empty() || message.parts.is_empty() => Err("message.parts is missing"),
         () if needs_id && message.message_id.is_none() => Err("message.messageId is missing"),
         () => Ok(message),
     }
@@ -480,7 +485,7 @@ impl TaskHistory {
     /// Returns the messages, oldest first. Parses all of them on each call.
     pub fn messages(&self) -> Vec<Message> {
         let mut messages = Vec::new();
-        let read = self.raw().map(|raw| read_json_seed(raw.get(), Place(&mut messages)));
+        let read = self.raw().map(|raw| read_json_seed(raw.get(), InPlaceSeed(&mut messages)));
         if let Some(Err(_)) = read { Vec::new() } else { messages }
     }
 
@@ -498,6 +503,59 @@ mod tests {
     fn read(result: &str) -> StreamResponse {
         let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
         Dialect::V0_1.event(answer.as_bytes()).unwrap()
+    }
+
+    /// HTTP+JSON of 0.3 has the parts as `content`.
+    #[test]
+    fn content_is_read_without_parts_only() {
+        for (members, text) in [
+            (r#""parts":[{"text":"p"}],"content":[{"text":"c"}]"#, Some("p")),
+            (r#""content":[{"text":"c"}],"parts":[{"text":"p"}]"#, Some("p")),
+            (r#""content":[{"text":"c"}]"#, Some("c")),
+            (r#""parts":[],"content":[{"text":"c"}]"#, None),
+            (r#""content":[{"text":"c"}],"parts":[]"#, None),
+            (r#""parts":[7,{"text":"p"},null]"#, Some("p")),
+        ] {
+            let first = |message: &Message| Some(message.parts.first()?.body.text()?.to_str().into_owned());
+            let message = format!(r#"{{"role":"agent",{members}}}"#);
+            let StreamResponse::Message(bare) = read(&message) else { panic!("{message}") };
+            let StreamResponse::Task(task) =
+                read(&format!(r#"{{"id":"t","status":{{"state":"working","message":{message}}}}}"#))
+            else {
+                panic!("{message}")
+            };
+            let of_status = task.status.message.as_deref().and_then(first);
+            assert_eq!((first(&bare).as_deref(), of_status.as_deref()), (text, text), "{message}");
+        }
+        for members in [r#""content":[],"content":[]"#, r#""parts":[],"parts":[]"#] {
+            let task = format!(r#"{{"result":{{"id":"t","status":{{"message":{{{members}}}}}}}}}"#);
+            assert!(Dialect::V1.event(task.as_bytes()).is_err(), "{members}");
+        }
+    }
+
+    #[test]
+    fn a_later_member_replaces_the_one_before() {
+        let task = read(r#"{"id":"t","status":{"state":"working"},"contextId":"c","contextId":7}"#);
+        assert!(matches!(task, StreamResponse::Task(task) if task.context_id.is_none()));
+    }
+
+    #[test]
+    fn clients_must_send_role_and_parts() {
+        for (message, missing) in [
+            (r#"{"role":"user","messageId":"m","parts":[{"text":"x"}]}"#, None),
+            (r#"{"role":"user","messageId":"m","content":[{"text":"x"}]}"#, Some("message.parts is missing")),
+            (r#"{"role":"user","messageId":"m","parts":[1]}"#, Some("message.parts is missing")),
+            (r#"{"role":"other","messageId":"m","parts":[{"text":"x"}]}"#, Some("message.role is missing")),
+            (
+                r#"{"role":"user","messageId":"","parts":[{"text":"x"}]}"#,
+                Some("message.messageId is missing"),
+            ),
+            ("7", Some("message is missing")),
+        ] {
+            let raw = RawValue::from_string(message.to_owned()).unwrap();
+            assert_eq!(client_message(Some(&raw), true).err(), missing, "{message}");
+        }
+        assert_eq!(client_message(None, true).err(), Some("message is missing"));
     }
 
     #[test]
