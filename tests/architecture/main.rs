@@ -105,6 +105,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "limits",
             "quota",
+            "sync",
             "telemetry",
             "timing",
             "transport",
