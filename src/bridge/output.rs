@@ -94,6 +94,13 @@ pub struct ProgressUpdate {
     pub total: Option<f64>,
 }
 
+impl ProgressUpdate {
+    /// Returns the size of the text in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.as_ref().map_or(0, JsonText::bytes)
+    }
+}
+
 /// The state of the output for waiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputState {
@@ -315,7 +322,7 @@ impl AgentOutput {
         if again && reported.progress.is_none() {
             return None;
         }
-        let text = text.or_else(|| Some(status.state.as_str().into()));
+        let text = text.or_else(|| Some(JsonText::fixed(status.state.as_str())));
         Some(ProgressUpdate { text, progress: reported.progress, total: reported.total })
     }
 

@@ -39,7 +39,7 @@ enum Form {
         json: Box<Bytes>,
         escapes: usize,
     },
-    Characters(String),
+    Characters(Cow<'static, str>),
 }
 
 /// Bytes of a text for each escape: with more escapes it is held as characters, so that its size is about
@@ -60,8 +60,13 @@ impl JsonText {
                     None => Form::Json { json: json.get().into(), escapes },
                 }))
             }
-            Some(_) | None => serde_json::from_str(json.get()).ok().map(|text| Self(Form::Characters(text))),
+            Some(_) | None => serde_json::from_str(json.get()).ok().map(|text: String| text.into()),
         }
+    }
+
+    /// Returns a text of the gateway, without a copy.
+    pub(crate) const fn fixed(text: &'static str) -> Self {
+        Self(Form::Characters(Cow::Borrowed(text)))
     }
 
     /// Returns the characters; decodes them if there are escapes.
@@ -81,7 +86,7 @@ impl JsonText {
     /// Returns the characters in pieces, without copying any.
     fn runs(&self) -> impl Iterator<Item = &str> {
         let (mut rest, mut is_escaped) = match &self.0 {
-            Form::Characters(text) => (text.as_str(), false),
+            Form::Characters(text) => (text.as_ref(), false),
             Form::Json { json, escapes } => (inner(json).unwrap_or_default(), *escapes > 0),
             Form::InBody { json, escapes } => (inner(text_of(json)).unwrap_or_default(), *escapes > 0),
         };
@@ -147,7 +152,7 @@ impl JsonText {
     /// Returns the characters; copies them unless they are held as such.
     pub fn into_string(self) -> String {
         match self.0 {
-            Form::Characters(text) => text,
+            Form::Characters(text) => text.into_owned(),
             Form::Json { .. } | Form::InBody { .. } => self.to_str().into_owned(),
         }
     }
@@ -198,7 +203,7 @@ fn unescaped(escape: &str) -> &str {
 
 impl From<String> for JsonText {
     fn from(text: String) -> Self {
-        Self(Form::Characters(text))
+        Self(Form::Characters(text.into()))
     }
 }
 

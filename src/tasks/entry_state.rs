@@ -17,7 +17,6 @@ use crate::a2a::{Fingerprint, TaskState};
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::bridge::resource_view::{ClientSoftware, EventLog};
 use crate::fault::{AgentFailure, TaskDelay};
-use crate::jsonrpc::JsonText;
 
 /// Callers that are remembered as holders of a handle; the oldest is dropped first.
 const MAX_OWNERS: usize = 16;
@@ -226,7 +225,7 @@ impl EntryState {
     pub(super) fn bytes(&self) -> usize {
         let owners: usize = self.owners().map(str::len).sum();
         let ids = [&self.work.task_id, &self.work.context_id].into_iter().flatten().map(String::len);
-        let note = self.last.as_ref().and_then(|note| note.text.as_ref()).map_or(0, JsonText::bytes);
+        let note = self.last.as_ref().map_or(0, ProgressUpdate::bytes);
         OVERHEAD
             + owners
             + ids.sum::<usize>()

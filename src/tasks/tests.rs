@@ -13,7 +13,6 @@ use crate::a2a::{
 };
 use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
-use crate::jsonrpc::JsonText;
 
 const BOUNDS: TaskLimits = TaskLimits {
     most: 4,
@@ -516,7 +515,11 @@ fn reported(entry: &TaskEntry, numbers: std::ops::RangeInclusive<u32>) -> Vec<St
         let before = entry.visible_state(|inside| inside.updates);
         entry.apply(said(&number.to_string()), now()).unwrap();
         let (updates, last) = entry.visible_state(|inside| (inside.updates, inside.last.clone()));
-        texts.extend(last.filter(|_| updates > before).and_then(|last| last.text).map(JsonText::into_string));
+        texts.extend(
+            last.filter(|_| updates > before)
+                .and_then(|last| last.text)
+                .map(|text| text.to_str().into_owned()),
+        );
     }
     texts
 }
