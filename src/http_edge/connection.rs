@@ -183,8 +183,10 @@ impl PingoraSession<'_> {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         (parts.status, parts.headers) = (head.status, head.headers);
         if let Some(scope) = scope(self.http().req_header())
-            && let Ok(id) = HeaderValue::from_str(scope.id())
+            && let Ok(mut id) = HeaderValue::from_str(scope.id())
         {
+            // No two are the same: HTTP/2 would keep each in the table of its connection, and compare the next with all of them.
+            id.set_sensitive(true);
             parts.headers.insert(X_REQUEST_ID, id);
         }
         Box::new(ResponseHeader::from(parts))

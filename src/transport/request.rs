@@ -143,9 +143,11 @@ impl OutboundRequest<'_> {
             let values = [Some(trace.parent().as_slice()), trace.state()];
             for (name, value) in [&PARENT_NAME, &STATE_NAME].into_iter().zip(values) {
                 headers.remove(name);
-                headers.extend(
-                    value.and_then(|value| Some((name.clone(), HeaderValue::from_bytes(value).ok()?))),
-                );
+                if let Some(mut value) = value.and_then(|value| HeaderValue::from_bytes(value).ok()) {
+                    // No two are the same: they stay out of the table of the connection, which would be searched for them.
+                    value.set_sensitive(true);
+                    headers.insert(name, value);
+                }
             }
         }
         if body.is_empty() && self.states_length() {
@@ -247,6 +249,7 @@ mod tests {
             let values = [&PARENT_NAME, &STATE_NAME]
                 .map(|name| sent.headers().get_all(name).iter().collect::<Vec<_>>());
             assert_eq!(values, expected);
+            assert!(values.into_iter().flatten().all(|value| value.is_sensitive() == scope.is_some()));
             assert_eq!(sent.headers()["x-b"], "2");
             assert_eq!(sent.headers()[CONTENT_LENGTH], "0");
             assert_eq!(sent.uri(), "http://agent/a");
