@@ -45,6 +45,38 @@ async fn both_versions_share_a_listener() {
     assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
 }
 
+/// A frame `HEADERS` with a whole request for this path, of which no line is kept in a table.
+fn request(host: &str, path: &str) -> Vec<u8> {
+    let lines = [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", host)];
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let lines: Vec<u8> =
+        lines.into_iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
+    // HEADERS with END_STREAM and END_HEADERS, on stream 1.
+    [&[0, 0, u8::try_from(lines.len()).unwrap(), 1, 5, 0, 0, 0, 1], lines.as_slice()].concat()
+}
+
+/// As no two are the same, the table of a connection would be searched for each (RFC 7541 §6.2.3).
+#[tokio::test]
+async fn id_of_request_is_never_indexed() {
+    /// `x-request-id` in Huffman code, with its length.
+    const NAME: [u8; 10] = [0x89, 0xf2, 0xb5, 0x85, 0xed, 0x69, 0x50, 0x95, 0x8d, 0x27];
+    const LITERAL_NEVER_INDEXED: u8 = 0x10;
+    let scene = Scene::new().await;
+    let bytes = [PREFACE, SETTINGS, &request(&scene.gateway.address().to_string(), "/mcp")].concat();
+    let mut socket = connect(&scene.gateway, &bytes).await;
+    let mut seen = Vec::new();
+    let form = in_time("the id of the request", async {
+        loop {
+            if let Some(at) = seen.windows(NAME.len()).position(|part| part == NAME) {
+                break seen[at - 1];
+            }
+            assert!(socket.read_buf(&mut seen).await.unwrap() > 0, "closed after {seen:?}");
+        }
+    })
+    .await;
+    assert_eq!(form, LITERAL_NEVER_INDEXED, "{seen:?}");
+}
+
 #[tokio::test]
 async fn http2_streams_run_side_by_side() {
     let scene = Scene::new().await;

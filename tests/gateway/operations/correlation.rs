@@ -155,16 +155,6 @@ async fn a2a_access_line_has_digests() {
     assert!(!output.contains(RAW_TASK) && !output.contains(RAW_CONTEXT), "{output}");
 }
 
-/// As each is another one: a table of them would be searched with each response.
-#[tokio::test]
-async fn request_id_stays_out_of_the_table_of_http2() {
-    let (_agent, gateway) = behind("", "").await;
-    let answer = gateway.client().http2().modern("tools/list", json!({})).await;
-    assert_eq!(answer.status, 200);
-    assert!(answer.headers["x-request-id"].is_sensitive());
-    assert!(!answer.headers["content-type"].is_sensitive());
-}
-
 #[tokio::test]
 async fn trusted_proxy_names_client_and_request() {
     let (_agent, gateway) = behind("trusted_proxies: [127.0.0.1]", "").await;
