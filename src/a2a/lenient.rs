@@ -52,7 +52,7 @@ pub(crate) trait ReadInPlace<'de> {
     fn read_in_place<D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error>;
 }
 
-/// An object whose members are read into the fields of this type.
+/// A type with fields that are read from the members of an object.
 pub(crate) trait ReadMembers<'de>: Default {
     /// Reads the members; others are ignored, and a duplicate is an error.
     fn read_members<A: MapAccess<'de>>(&mut self, object: A) -> Result<(), A::Error>;
