@@ -306,9 +306,9 @@ impl ConnectionMarker {
         }
     }
 
-    /// Expects the header of another request, unless it has been read already.
-    fn expect(&self, is_read: bool) {
-        self.0.is_read.store(is_read, Ordering::Relaxed);
+    /// Expects the header of another request.
+    fn expect_header(&self) {
+        self.0.is_read.store(false, Ordering::Relaxed);
         self.0.bytes.store(0, Ordering::Relaxed);
     }
 
@@ -336,19 +336,6 @@ pub(super) struct HeaderTimeout<A> {
 }
 
 impl<A> HeaderTimeout<A> {
-    /// Returns the same application for connections without TLS that speak HTTP/2.
-    pub(super) fn for_http2(&self) -> Self {
-        let mut options = self.options.clone();
-        options.h2c = true;
-        Self {
-            app: Arc::clone(&self.app),
-            limit: Arc::clone(&self.limit),
-            listeners: self.listeners.clone(),
-            options,
-            ..*self
-        }
-    }
-
     /// Returns the first request of a connection, with headers that are counted from now on.
     fn counted(&self, session: ServerSession, mark: &ConnectionMarker) -> ServerSession {
         let keepalive = session.get_keepalive();
@@ -382,6 +369,10 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A
         'life1: 'async_trait,
         Self: 'async_trait,
     {
+        if session.is_http2() {
+            // Its header was read before.
+            return self.app.process_new_http(session, shutdown);
+        }
         // A reused connection carries the mark.
         let carried =
             session.take_connection_user_context().and_then(|mark| mark.downcast::<ConnectionMarker>().ok());
@@ -389,12 +380,11 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A
         let is_first = carried.is_none();
         let carried = carried.unwrap_or_default();
         let mark = ConnectionMarker::clone(&carried);
-        // HTTP/2 has read the header before.
-        mark.expect(session.is_http2());
+        mark.expect_header();
         if is_first {
             session = self.counted(session, &mark);
         }
-        let mut fresh = (is_first && !mark.is_read()).then(|| self.listeners.fresh());
+        let mut fresh = is_first.then(|| self.listeners.fresh());
         session.set_connection_user_context(Some(carried));
         let deadline = after(Instant::now(), within);
         let mut request = self.app.process_new_http(session, shutdown);

@@ -5,6 +5,7 @@
 mod connection_limit;
 mod header;
 mod http1;
+mod http2;
 mod preface;
 mod reload;
 mod shutdown;
@@ -47,6 +48,7 @@ use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsLi
 use crate::transport::FileDescriptorBudget;
 pub(crate) use connection_limit::forward_stream_traits;
 pub(crate) use http1::{begin_http1, serve_http1};
+pub(crate) use http2::serve_http2;
 pub(crate) use reload::ReloadSource;
 pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
 pub(crate) use upgrade::ServiceManager;
@@ -339,8 +341,7 @@ fn add_listeners(
         let app = listener_app(settings, end, gateway.clone(), place);
         let Some(tls) = tls else {
             let app = HttpVersionDetector {
-                http2: Arc::new(app.for_http2()),
-                http1: Arc::new(app),
+                app: Arc::new(app),
                 within: settings.limits.header_read,
                 listeners: end.clone(),
             };
@@ -587,8 +588,11 @@ impl HttpServerApp for ListenerApp {
         'life1: 'async_trait,
         Self: 'async_trait,
     {
+        if http.is_http2() {
+            return Box::pin(self.serve_stream(http, shutdown));
+        }
         Box::pin(async move {
-            // `HeaderTimeout` has set it, for HTTP/1.1.
+            // `HeaderTimeout` has set it.
             let mark = http.take_connection_user_context();
             if !read_header(&mut http, shutdown).await {
                 return None;
@@ -623,7 +627,29 @@ impl HttpServerApp for ListenerApp {
     }
 }
 
-/// Reads the header of a request. Returns false if the connection ends instead: its client has left
+impl ListenerApp {
+    /// Serves a request of HTTP/2, of which the header was read. No connection is left to be reused.
+    async fn serve_stream(
+        &self,
+        mut http: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        if http.req_header().method == Method::CONNECT {
+            refuse(&mut http, StatusCode::METHOD_NOT_ALLOWED).await;
+            return None;
+        }
+        // Until the gateway sets the limit of its configuration.
+        let write_stall = Duration::MAX;
+        let mut session = PingoraSession::Listener { http: &mut http, shutdown, write_stall };
+        self.gateway.handle_at(&mut session, self.listener).await;
+        if let Err(error) = http.finish().await {
+            tracing::debug!(%error, "failed to end response");
+        }
+        None
+    }
+}
+
+/// Reads the header of a request of HTTP/1.1. Returns false if the connection ends instead: its client has left
 /// or sent no valid header, or connections must end.
 async fn read_header(http: &mut ServerSession, shutdown: &ShutdownWatch) -> bool {
     let mut shutdown = shutdown.clone();
@@ -646,9 +672,14 @@ async fn read_header(http: &mut ServerSession, shutdown: &ShutdownWatch) -> bool
         }
     };
     // Boxed: each idle connection waits above.
-    if let Err(error) = Box::pin(http.respond_error(refused.as_u16())).await {
+    Box::pin(refuse(http, refused)).await;
+    false
+}
+
+/// Refuses a request with this status, and ends its connection or its stream.
+async fn refuse(http: &mut ServerSession, status: StatusCode) {
+    if let Err(error) = http.respond_error(status.as_u16()).await {
         tracing::debug!(%error, "client disconnected");
     }
     http.shutdown().await;
-    false
 }

@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
 use super::http1::{begin_http1, serve_http1};
+use super::http2::serve_http2;
 use super::shutdown::ListenerShutdown;
 use crate::config::TrustedProxies;
 
@@ -33,10 +34,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves each connection of a plain listener in the version of HTTP that its client speaks.
 pub(super) struct HttpVersionDetector<A> {
-    /// Serves connections of HTTP/1.1.
-    pub(super) http1: Arc<A>,
-    /// Serves connections of HTTP/2; its options have `h2c`.
-    pub(super) http2: Arc<A>,
+    /// The application.
+    pub(super) app: Arc<A>,
     /// The time limit of the first bytes.
     pub(super) within: Duration,
     /// The end of the listeners, which waits for first requests.
@@ -56,23 +55,23 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for HttpVersionDetector
             }
         };
         if !is_http2 {
-            let first = begin_http1(&self.http1, socket, shutdown);
+            let first = begin_http1(&self.app, socket, shutdown);
             // The application counts it from here on.
             drop(fresh);
-            serve_http1(&self.http1, first, shutdown).await;
+            serve_http1(&self.app, first, shutdown).await;
             return None;
         }
-        let served = self.http2.process_new(socket, shutdown);
+        let served = serve_http2(&self.app, socket, shutdown);
         tokio::pin!(served);
         tokio::select! {
-            left = &mut served => left,
+            () = &mut served => {}
             () = ListenerShutdown::linger(fresh) => served.await,
         }
+        None
     }
 
     async fn cleanup(&self) {
-        // Both applications share their listeners.
-        self.http1.http_cleanup().await;
+        self.app.http_cleanup().await;
     }
 }
 

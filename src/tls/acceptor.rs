@@ -39,7 +39,7 @@ use tracing::{debug, info};
 use super::listener::{ListenerSession, TlsListener};
 use crate::auth::{ClientCertificate, ClientTlsInfo, network};
 use crate::http_edge::attach_client_tls;
-use crate::server::{ListenerShutdown, begin_http1, serve_http1};
+use crate::server::{ListenerShutdown, begin_http1, serve_http1, serve_http2};
 use crate::sync::recover;
 use crate::telemetry::label::Handshake;
 use crate::tls_stream::{TlsSession as _, TlsStream};
@@ -73,12 +73,13 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for TlsAcceptor<A> {
             return None;
         }
         // Serves the connection to its end.
-        let served = self.app.process_new(stream, shutdown);
+        let served = serve_http2(&self.app, stream, shutdown);
         tokio::pin!(served);
         tokio::select! {
-            left = &mut served => left,
+            () = &mut served => {}
             () = ListenerShutdown::linger(fresh) => served.await,
         }
+        None
     }
 
     async fn cleanup(&self) {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::kit::scene::{Scene, TOOL};
 use crate::support::payload::v1;
-use crate::support::{Reply, TestGateway, in_time};
+use crate::support::{Reply, Signal, TestGateway, in_time};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A frame `SETTINGS` without a setting.
@@ -47,12 +47,16 @@ async fn both_versions_share_a_listener() {
 
 /// A frame `HEADERS` with a whole request for this path, of which no line is kept in a table.
 fn request(host: &str, path: &str) -> Vec<u8> {
-    let lines = [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", host)];
+    headers(1, &[(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", host)])
+}
+
+/// A frame `HEADERS` with these lines, and no body after them.
+fn headers(stream: u8, lines: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     let lines: Vec<u8> =
-        lines.into_iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
-    // HEADERS with END_STREAM and END_HEADERS, on stream 1.
-    [&[0, 0, u8::try_from(lines.len()).unwrap(), 1, 5, 0, 0, 0, 1], lines.as_slice()].concat()
+        lines.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect();
+    // With END_STREAM and END_HEADERS.
+    [&[0, 0, u8::try_from(lines.len()).unwrap(), 1, 5, 0, 0, 0, stream], lines.as_slice()].concat()
 }
 
 /// As no two are the same, the table of a connection would be searched for each (RFC 7541 §6.2.3).
@@ -123,6 +127,75 @@ async fn slow_first_bytes_are_not_awaited() {
         let took = since.elapsed();
         assert!(took < Duration::from_secs(10), "{first:?}: closed after {took:?}");
     }
+}
+
+#[tokio::test]
+async fn idle_http2_connection_is_closed_and_busy_one_is_not() {
+    const IDLE: Duration = Duration::from_secs(1);
+    let scene = Scene::tuned("limits: { keep_alive: 1s }").await;
+    let answered = Signal::new();
+    let answers = answered.clone();
+    scene.agent.on_send(move |_| Reply::result(v1::message("sung")).after(&answers));
+    let socket = TcpStream::connect(scene.gateway.address()).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(
+        hyper_util::rt::TokioExecutor::new(),
+        hyper_util::rt::TokioIo::new(socket),
+    )
+    .await
+    .unwrap();
+    let connection = tokio::spawn(connection);
+    let call = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": TOOL, "arguments": { "text": "x" } },
+    });
+    let request = hyper::Request::post(scene.gateway.url("/mcp"))
+        .header("Content-Type", "application/json")
+        .header("Accept", "application/json, text/event-stream")
+        .body(http_body_util::Full::new(bytes::Bytes::from(call.to_string())))
+        .unwrap();
+    let mut response = std::pin::pin!(sender.send_request(request));
+    let early = tokio::time::timeout(IDLE * 2, response.as_mut()).await;
+    assert!(early.is_err(), "the agent has not answered, and yet there is {early:?}");
+    answered.fire();
+    let response = in_time("a response", response).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&body).contains("sung"), "{body:?}");
+    let since = Instant::now();
+    drop(in_time("the gateway to close", connection).await);
+    let took = since.elapsed();
+    assert!((IDLE / 2..IDLE * 8).contains(&took), "closed {took:?} after the last response");
+}
+
+/// Each is answered, and they cost something.
+#[tokio::test]
+async fn connection_with_many_malformed_requests_is_closed() {
+    const REQUESTS: u8 = 100;
+    const MAX_ANSWERED: usize = 33;
+    let scene = Scene::new().await;
+    let host = scene.gateway.address().to_string();
+    let mut bytes = [PREFACE, SETTINGS].concat();
+    for number in 0..REQUESTS {
+        // Two hosts (RFC 9113 §8.3.1).
+        let lines = [
+            (":method", "GET"),
+            (":scheme", "http"),
+            (":path", "/healthz"),
+            (":authority", &*host),
+            ("host", "elsewhere.example"),
+        ];
+        bytes.extend(headers(number * 2 + 1, &lines));
+    }
+    let answer = rest(connect(&scene.gateway, &bytes).await).await;
+    let (mut answered, mut frames) = (0, answer.as_slice());
+    while let [high, middle, low, kind, _, _, _, _, _, after @ ..] = frames {
+        let length = u32::from_be_bytes([0, *high, *middle, *low]);
+        answered += usize::from(*kind == 1);
+        frames = after.get(usize::try_from(length).unwrap()..).unwrap_or_default();
+    }
+    assert!(answered <= MAX_ANSWERED, "{answered} were answered");
+    // Others are served.
+    assert_eq!(scene.gateway.client().http2().at("/healthz").get(&[]).await.status, 200);
 }
 
 #[tokio::test]

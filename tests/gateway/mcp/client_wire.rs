@@ -259,15 +259,18 @@ async fn parts_that_follow_at_once_come_in_one_packet() {
             .event(v1::artifact_update(RAW_TASK, RAW_CONTEXT, "la", false, true))
             .wait(&rest)
             .event(v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", None)),
-        _ => Reply::events([v1::message(&"x".repeat(8_000))]),
+        "large" => Reply::events([v1::message(&"x".repeat(8_000))]),
+        _ => Reply::events([v1::message("la")]),
     });
     let mut wire = Wire::to(&scene).await;
     let lines = format!(
         "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {TOOL}\r\n"
     );
-    for (text, meta, end) in
-        [("stream", json!({ "progressToken": 1 }), "0\r\n\r\n"), ("whole", json!({}), "}")]
-    {
+    for (text, meta, end) in [
+        ("stream", json!({ "progressToken": 1 }), "0\r\n\r\n"),
+        ("large", json!({}), "}"),
+        ("small", json!({}), "}"),
+    ] {
         let params = json!({ "name": TOOL, "arguments": { "text": text }, "_meta": meta });
         let params = scene.gateway.client().with_meta(params);
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();

@@ -6,8 +6,7 @@ use crate::support::certs::client_config;
 use crate::support::payload::v1;
 use crate::support::{Authority, Card, McpClient, Reply, ScriptedAgent, TestGateway};
 
-/// The thread that fires the timers of Pingora: it wakes 100 times a second from the first timer on. A connection of HTTP/2 sets
-/// one, for the time without requests.
+/// The thread that fires the timers of Pingora: it wakes 100 times a second from the first timer on.
 const TIMERS_OF_PINGORA: &str = "Timer thread";
 
 /// The names of the threads of a gateway.
@@ -35,9 +34,12 @@ async fn requests_leave_no_thread_that_wakes_all_the_time() {
     })
     .await;
     let call = json!({"name": "bard_sing", "arguments": {"text": "hi"}});
-    let over_tls = McpClient::new(&format!("https://localhost:{}/mcp", gateway.ports().other))
-        .tls(client_config(&ours, None, &["http/1.1"]));
-    for client in [gateway.client(), over_tls] {
+    let over_tls = |protocols: &[&str]| {
+        McpClient::new(&format!("https://localhost:{}/mcp", gateway.ports().other))
+            .tls(client_config(&ours, None, protocols))
+    };
+    let (http1, http2) = (gateway.client(), gateway.client().http2());
+    for client in [http1, http2, over_tls(&["http/1.1"]), over_tls(&["h2"])] {
         for _ in 0..2 {
             let result = client.modern("tools/call", call.clone()).await.result().await;
             assert_eq!(result["content"][0]["text"], "la", "{result}");
