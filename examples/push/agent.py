@@ -25,7 +25,8 @@ def finish(config):
     body = json.dumps({"statusUpdate": {"taskId": TASK["id"], "contextId": TASK["contextId"], "status": TASK["status"]}})
     request = urllib.request.Request(config["url"], body.encode(), headers)
     with urllib.request.urlopen(request) as response:
-        print("pushed to the gateway:", response.status, flush=True)
+        # As one string: other threads print too.
+        print(f"pushed to the gateway: {response.status}\n", end="", flush=True)
 
 
 class Agent(BaseHTTPRequestHandler):
