@@ -29,7 +29,7 @@ use crate::config::{Require, RequireRule, Settings};
 use crate::discovery::Discovery;
 use crate::fault::{ClientGone, Fault};
 use crate::http_edge::{
-    AccessRecord, ClientConnection, ListenerEdge, LocalConnection, PingoraSession, ResponseSink, Route,
+    AccessRecord, ClientConnection, HttpConnection, ListenerEdge, LocalConnection, ResponseSink, Route,
     check_certificate, give_up, has_unambiguous_length, header_fits, is_grpc as is_grpc_request, is_served,
     parse, peer,
 };
@@ -179,17 +179,17 @@ impl Gateway {
     ///
     /// Accepts any mechanism of authentication in the settings; see [`Gateway::handle_with`].
     pub async fn handle(&self, http: &mut Session) -> Handled {
-        self.serve(&mut PingoraSession::Proxy(http), Requirement::Default).await
+        self.serve(&mut HttpConnection::Proxy(http), Requirement::Default).await
     }
 
     /// Answers a request like [`Gateway::handle`], with other requirements for authentication.
     pub async fn handle_with(&self, http: &mut Session, require: &Require) -> Handled {
-        self.serve(&mut PingoraSession::Proxy(http), Requirement::Given(require)).await
+        self.serve(&mut HttpConnection::Proxy(http), Requirement::Given(require)).await
     }
 
     /// Answers a request at a listener of the settings, by its place among them. A request that
     /// the listener does not serve is not found.
-    pub(crate) async fn handle_at(&self, http: &mut PingoraSession<'_>, listener: usize) {
+    pub(crate) async fn handle_at(&self, http: &mut HttpConnection<'_>, listener: usize) {
         if self.serve(http, Requirement::Listener(listener)).await == Handled::NotHandled {
             let dispatcher = self.current();
             let edge = Requirement::Listener(listener).edge(&dispatcher);
@@ -247,7 +247,7 @@ impl Gateway {
     pub async fn not_found(&self, http: &mut Session) {
         let dispatcher = self.current();
         let _counted = RequestGuard::enter(&self.state.lasting.open_requests);
-        reject_unknown(&dispatcher, &mut PingoraSession::Proxy(http), &dispatcher.host_edge).await;
+        reject_unknown(&dispatcher, &mut HttpConnection::Proxy(http), &dispatcher.host_edge).await;
     }
 
     /// Waits until the spans of ended requests are exported, but no longer than a second. The access line and the
@@ -426,7 +426,7 @@ static LOCAL: Require = Require { rule: RequireRule::None, of: Vec::new() };
 
 impl Gateway {
     /// Answers a request of a client, if its path has a route and is served.
-    async fn serve(&self, http: &mut PingoraSession<'_>, requirement: Requirement<'_>) -> Handled {
+    async fn serve(&self, http: &mut HttpConnection<'_>, requirement: Requirement<'_>) -> Handled {
         let path = http.head().uri.path().to_owned();
         let Some(route) = parse(&path) else { return Handled::NotHandled };
         let is_grpc = route == Route::Grpc;
@@ -504,7 +504,7 @@ const LOCAL_PATH: &str = "/mcp";
 static CLOSED: Require = Require { rule: RequireRule::Any, of: Vec::new() };
 
 /// Answers a request that has no route.
-async fn reject_unknown(dispatcher: &Dispatcher, http: &mut PingoraSession<'_>, listener: &ListenerEdge) {
+async fn reject_unknown(dispatcher: &Dispatcher, http: &mut HttpConnection<'_>, listener: &ListenerEdge) {
     let mut record = AccessRecord::new(Caller::anonymous(), open_scope(dispatcher, http, listener));
     http.set_write_stall(dispatcher.settings.write_stall);
     let rejected = match is_grpc_request(http.head()) {
@@ -524,7 +524,7 @@ async fn reject_unknown(dispatcher: &Dispatcher, http: &mut PingoraSession<'_>, 
 /// Creates the scope of a request, and attaches it to its head.
 fn open_scope(
     dispatcher: &Dispatcher,
-    http: &mut PingoraSession<'_>,
+    http: &mut HttpConnection<'_>,
     listener: &ListenerEdge,
 ) -> Arc<RequestScope> {
     let scope = Arc::new(listener.scope(http.head(), peer(http.http()), dispatcher.tracer.as_ref()));

@@ -147,7 +147,7 @@ pub(crate) trait ClientConnection: ResponseSink {
 }
 
 /// A request that Pingora has received. One type for both ways, so that nothing is compiled twice.
-pub(crate) enum PingoraSession<'a> {
+pub(crate) enum HttpConnection<'a> {
     /// At a listener of this process.
     Listener {
         /// The session of the connection.
@@ -161,7 +161,7 @@ pub(crate) enum PingoraSession<'a> {
     Proxy(&'a mut Session),
 }
 
-impl PingoraSession<'_> {
+impl HttpConnection<'_> {
     /// Returns the session of the connection.
     pub(crate) fn http(&self) -> &ServerSession {
         match self {
@@ -236,7 +236,7 @@ impl PingoraSession<'_> {
     }
 }
 
-impl ResponseSink for PingoraSession<'_> {
+impl ResponseSink for HttpConnection<'_> {
     fn head(&self) -> &Parts {
         self.http().req_header()
     }
@@ -315,7 +315,7 @@ pub(crate) fn attached_client_tls(connection: &Digest) -> Option<&ClientTlsInfo>
     connection.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
 }
 
-impl ClientConnection for PingoraSession<'_> {
+impl ClientConnection for HttpConnection<'_> {
     fn client_network(&self) -> Option<IpAddr> {
         match scope(self.head()) {
             Some(scope) => scope.client().map(network),

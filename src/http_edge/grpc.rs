@@ -10,7 +10,7 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
-use super::connection::{ClientConnection, PingoraSession};
+use super::connection::{ClientConnection, HttpConnection};
 use crate::fault::ClientGone;
 
 /// Media type of requests and responses.
@@ -34,7 +34,7 @@ pub(crate) trait TrailerSink: ClientConnection {
     fn write_trailers(&mut self, trailers: HeaderMap) -> impl Future<Output = Result<(), ClientGone>> + Send;
 }
 
-impl TrailerSink for PingoraSession<'_> {
+impl TrailerSink for HttpConnection<'_> {
     async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<(), ClientGone> {
         let written = self.http_mut().write_response_trailers(trailers).await;
         written.map_err(|error| {

@@ -27,7 +27,7 @@ use crate::sync::Latch;
 pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
 pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
 pub(crate) use connection::{
-    ClientConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, PingoraSession, ResponseHead,
+    ClientConnection, HttpConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, ResponseHead,
     ResponseSink, attach_client_tls, attached_client_tls, peer, scope,
 };
 pub(crate) use grpc::{

@@ -578,7 +578,7 @@ fn parse_error_reply(text: &str, headers: &McpHeaders<'_>, grammar: ParseError) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http_edge::PingoraSession;
+    use crate::http_edge::HttpConnection;
 
     fn size_of_result<F: Future>(_: impl FnOnce() -> F) -> usize {
         size_of::<F>()
@@ -589,12 +589,12 @@ mod tests {
     #[expect(unreachable_code, clippy::diverging_sub_expression, reason = "only the types are of interest")]
     fn a_waiting_call_is_small() {
         let post = size_of_result(|| {
-            let (server, http): (&McpServer, &mut PingoraSession<'_>) = unreachable!();
+            let (server, http): (&McpServer, &mut HttpConnection<'_>) = unreachable!();
             let (record, route, moved) = unreachable!();
             server.post(http, record, route, moved)
         });
         let call = size_of_result(|| {
-            let (server, target): (&McpServer, CallTarget<'_, PingoraSession<'_>>) = unreachable!();
+            let (server, target): (&McpServer, CallTarget<'_, HttpConnection<'_>>) = unreachable!();
             let (request, record) = unreachable!();
             server.call(target, request, record)
         });

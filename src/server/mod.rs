@@ -42,7 +42,7 @@ use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 use crate::admin::AdminApp;
 use crate::config::{Admin, Limits, Listener, ListenerTls, RequireRule, Settings, Shutdown};
 use crate::gateway::{self, Gateway, GatewayError, Reloader, SourcePoller};
-use crate::http_edge::PingoraSession;
+use crate::http_edge::HttpConnection;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
@@ -605,7 +605,7 @@ impl HttpServerApp for ListenerApp {
             }
             // Until the gateway sets the limit of its configuration.
             let write_stall = Duration::MAX;
-            let mut session = PingoraSession::Listener { http: &mut http, shutdown, write_stall };
+            let mut session = HttpConnection::Listener { http: &mut http, shutdown, write_stall };
             // Boxed: an idle connection must not be larger by it.
             Box::pin(self.gateway.handle_at(&mut session, self.listener)).await;
             if http.get_keepalive().is_some() {
@@ -640,7 +640,7 @@ impl ListenerApp {
         }
         // Until the gateway sets the limit of its configuration.
         let write_stall = Duration::MAX;
-        let mut session = PingoraSession::Listener { http: &mut http, shutdown, write_stall };
+        let mut session = HttpConnection::Listener { http: &mut http, shutdown, write_stall };
         self.gateway.handle_at(&mut session, self.listener).await;
         if let Err(error) = http.finish().await {
             tracing::debug!(%error, "failed to end response");
