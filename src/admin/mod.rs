@@ -26,6 +26,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::http::ResponseHeader;
+use pingora::protocols::Stream;
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
 use pingora::server::ShutdownWatch;
@@ -39,6 +40,7 @@ use crate::auth::network;
 use crate::config::{Admin, HealthListener, Settings};
 use crate::gateway::{Gateway, OverviewReport, ReadyReport, Reloader, WaitedAgent};
 use crate::http_edge::{attached_client_tls, check_host};
+use crate::server::{FreshConnection, Http1App, serve_one_request};
 use crate::telemetry::label::Refusal;
 use crate::telemetry::{log, recent};
 use authentication::{AdminAuthentication, is_same_origin};
@@ -423,6 +425,14 @@ impl HttpServerApp for AdminApp {
         let mut options = default_h2_options();
         options.max_concurrent_streams(MAX_STREAMS);
         Some(options)
+    }
+}
+
+impl Http1App for AdminApp {
+    async fn serve_http1(self: &Arc<Self>, stream: Stream, fresh: FreshConnection, shutdown: &ShutdownWatch) {
+        // Waited for no longer: its requests may be cut.
+        drop(fresh);
+        serve_one_request(self, stream, shutdown).await;
     }
 }
 

@@ -30,8 +30,7 @@ use crate::discovery::Discovery;
 use crate::fault::{ClientGone, Fault};
 use crate::http_edge::{
     AccessRecord, ClientConnection, HttpConnection, ListenerEdge, LocalConnection, ResponseSink, Route,
-    check_certificate, give_up, has_unambiguous_length, header_fits, is_grpc as is_grpc_request, is_served,
-    parse, peer,
+    check_certificate, give_up, header_fits, is_grpc as is_grpc_request, is_served, parse,
 };
 use crate::limits::Limits;
 use crate::mcp_server::MovedStream;
@@ -442,8 +441,7 @@ impl Gateway {
         let mut record = AccessRecord::new(Caller::anonymous(), scope);
         record.has_grpc = listener.has_grpc;
         let _counted = RequestGuard::enter(&lasting.open_requests);
-        let is_reused = has_unambiguous_length(http.http()) && !dispatcher.drain.has_begun();
-        http.http_mut().set_keepalive(is_reused.then_some(edge.keep_alive.as_secs()));
+        http.set_keep_alive(!dispatcher.drain.has_begun(), edge.keep_alive);
         http.set_write_stall(edge.write_stall);
         let checked = check_certificate(http).and_then(|()| header_fits(http, edge.header_bytes));
         let mut moved = None;
@@ -462,7 +460,7 @@ impl Gateway {
             record.record_client_gone();
             give_up(http).await;
         }
-        record.finish(http.http(), &listener, &lasting.no_agent);
+        record.finish(http, &listener, &lasting.no_agent);
         if self.current().drain.has_begun() {
             // The head of a stream may have been sent before: the next request goes to a process that stays.
             http.close_after_response();
@@ -518,7 +516,7 @@ async fn reject_unknown(dispatcher: &Dispatcher, http: &mut HttpConnection<'_>, 
         record.record_client_gone();
         give_up(http).await;
     }
-    record.finish(http.http(), listener, &dispatcher.no_agent);
+    record.finish(http, listener, &dispatcher.no_agent);
 }
 
 /// Creates the scope of a request, and attaches it to its head.
@@ -527,8 +525,8 @@ fn open_scope(
     http: &mut HttpConnection<'_>,
     listener: &ListenerEdge,
 ) -> Arc<RequestScope> {
-    let scope = Arc::new(listener.scope(http.head(), peer(http.http()), dispatcher.tracer.as_ref()));
-    http.http_mut().req_header_mut().extensions_mut().insert(scope.clone());
+    let scope = Arc::new(listener.scope(http.head(), http.peer(), dispatcher.tracer.as_ref()));
+    http.set_scope(scope.clone());
     scope
 }
 

@@ -5,10 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::request::Parts;
-use pingora::protocols::http::ServerSession;
-
 use super::client_address::{client_address, given_request_id};
+use super::connection::{ExchangeProgress, HttpConnection, ResponseSink as _};
 use super::route::loggable_path;
 use crate::agents::{Agent, ForwardedContext};
 use crate::auth::Caller;
@@ -22,6 +20,7 @@ use crate::telemetry::log;
 use crate::telemetry::metrics::{AgentMetrics, Metrics, ResponseMetrics};
 use crate::telemetry::request_facts::{CompletedRequest, RequestFacts, RequestTexts};
 use crate::telemetry::trace::{RequestScope, SpanEvent, TraceContext, Tracer, new_request_id};
+use http::request::Parts;
 
 /// Returns which party an agent failure is attributed to.
 pub(crate) fn outcome_of(trouble: &AgentFailure) -> Outcome {
@@ -60,8 +59,8 @@ impl ListenerEdge {
     }
 
     /// Returns the address that a connection was made to, as far as it is known.
-    fn address(&self, http: &ServerSession) -> Cow<'_, str> {
-        match http.server_addr().filter(|_| !self.is_exact) {
+    fn address(&self, http: &HttpConnection<'_>) -> Cow<'_, str> {
+        match http.server_address().filter(|_| !self.is_exact) {
             Some(address) => Cow::Owned(address.to_string()),
             None => Cow::Borrowed(&self.name),
         }
@@ -239,14 +238,14 @@ impl AccessRecord {
     }
 
     /// Counts and logs the request.
-    pub(crate) fn finish(&self, http: &ServerSession, edge: &ListenerEdge, no_agent: &AgentMetrics) {
-        let status = http.response_written().map_or(0, |response| response.status.as_u16());
+    pub(crate) fn finish(&self, http: &HttpConnection<'_>, edge: &ListenerEdge, no_agent: &AgentMetrics) {
+        let ExchangeProgress { status, bytes_in, bytes_out } = http.progress();
         edge.responses.count(status);
-        self.finish_with(http.req_header(), no_agent, || ExchangeFacts {
+        self.finish_with(http.head(), no_agent, || ExchangeFacts {
             listener: edge.address(http),
             status,
-            bytes_in: http.body_bytes_read() as u64,
-            bytes_out: http.body_bytes_sent() as u64,
+            bytes_in,
+            bytes_out,
         });
     }
 

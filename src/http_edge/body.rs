@@ -172,12 +172,12 @@ pub(crate) fn header_fits(http: &impl ClientConnection, longest: usize) -> Resul
     if lines.sum::<usize>() + path > longest { Err(Fault::HeaderTooLarge(longest)) } else { Ok(()) }
 }
 
-/// Returns true if the end of the request is unambiguous, so that another request may follow on its
+/// Returns true if the end of a request that Pingora has read is unambiguous, so that another request may follow on its
 /// connection.
 ///
 /// Pingora reads chunks even if a length is present as well, or if chunked coding is named twice; a
 /// proxy before the gateway may have read the request differently (RFC 9112, section 6.1).
-pub(crate) fn has_unambiguous_length(http: &ServerSession) -> bool {
+pub(super) fn has_unambiguous_length(http: &ServerSession) -> bool {
     let mut codings = http.req_header().headers.get_all(TRANSFER_ENCODING).iter();
     let is_plain = codings.next().is_none_or(|only| only.as_bytes().eq_ignore_ascii_case(b"chunked"));
     // Pingora removes a length beside chunks from the headers, and records it only here. HTTP/2 is

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use pingora::http::ResponseHeader;
+use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
 use pingora::protocols::http::ServerSession;
+use pingora::protocols::l4::socket::SocketAddr;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::proxy::Session;
 use pingora::server::ShutdownWatch;
@@ -29,8 +30,9 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::access_record::ExchangeFacts;
+use super::body::has_unambiguous_length;
 use super::client_address::X_REQUEST_ID;
-use super::joined_writes::with_next_write;
+use super::http1::Http1ClientConnection;
 use crate::auth::{ClientTlsInfo, network};
 use crate::fault::{ClientGone, Fault};
 use crate::jsonrpc::Id;
@@ -146,10 +148,17 @@ pub(crate) trait ClientConnection: ResponseSink {
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Option<Duration>;
 }
 
-/// A request that Pingora has received. One type for both ways, so that nothing is compiled twice.
+/// A request of a client over HTTP. One type for all ways, so that nothing is compiled twice.
 pub(crate) enum HttpConnection<'a> {
-    /// At a listener of this process.
-    Listener {
+    /// At a listener of this process, over HTTP/1.1.
+    Http1 {
+        /// The connection.
+        http: &'a mut Http1ClientConnection,
+        /// The signal for connections to end.
+        shutdown: &'a ShutdownWatch,
+    },
+    /// At a listener of this process, over HTTP/2.
+    Http2 {
         /// The session of the connection.
         http: &'a mut ServerSession,
         /// The signal for connections to end.
@@ -161,20 +170,103 @@ pub(crate) enum HttpConnection<'a> {
     Proxy(&'a mut Session),
 }
 
+/// The response to a request so far.
+#[derive(Debug, Default)]
+pub(crate) struct ExchangeProgress {
+    /// Status of the response; 0 without one.
+    pub(crate) status: u16,
+    /// Bytes of the request body.
+    pub(crate) bytes_in: u64,
+    /// Bytes of the response body.
+    pub(crate) bytes_out: u64,
+}
+
 impl HttpConnection<'_> {
-    /// Returns the session of the connection.
-    pub(crate) fn http(&self) -> &ServerSession {
+    /// Returns Pingora's session; `None` for one of our own.
+    fn pingora(&self) -> Option<&ServerSession> {
         match self {
-            Self::Listener { http, .. } => http,
-            Self::Proxy(session) => &session.downstream_session,
+            Self::Http1 { .. } => None,
+            Self::Http2 { http, .. } => Some(http),
+            Self::Proxy(session) => Some(&session.downstream_session),
         }
     }
 
-    /// Returns the session of the connection.
-    pub(crate) fn http_mut(&mut self) -> &mut ServerSession {
+    fn pingora_mut(&mut self) -> Option<&mut ServerSession> {
         match self {
-            Self::Listener { http, .. } => http,
-            Self::Proxy(session) => &mut session.downstream_session,
+            Self::Http1 { .. } => None,
+            Self::Http2 { http, .. } => Some(http),
+            Self::Proxy(session) => Some(&mut session.downstream_session),
+        }
+    }
+
+    fn request(&self) -> &RequestHeader {
+        match self {
+            Self::Http1 { http, .. } => http.head(),
+            Self::Http2 { http, .. } => http.req_header(),
+            Self::Proxy(session) => session.downstream_session.req_header(),
+        }
+    }
+
+    fn digest(&self) -> Option<&Digest> {
+        match self {
+            Self::Http1 { http, .. } => Some(http.digest()),
+            _ => self.pingora()?.digest(),
+        }
+    }
+
+    /// Attaches id, client address and trace of the request.
+    pub(crate) fn set_scope(&mut self, scope: Arc<RequestScope>) {
+        let head = match self {
+            Self::Http1 { http, .. } => http.head_mut(),
+            Self::Http2 { http, .. } => http.req_header_mut(),
+            Self::Proxy(session) => session.downstream_session.req_header_mut(),
+        };
+        head.extensions_mut().insert(scope);
+    }
+
+    /// Returns the address that a connection comes from: of a proxy, if there is one.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        let address = match self {
+            Self::Http1 { http, .. } => http.digest().socket_digest.as_ref()?.peer_addr(),
+            _ => self.pingora()?.client_addr(),
+        };
+        address.and_then(|address| address.as_inet()).map(|address| address.ip())
+    }
+
+    /// Returns the address that a connection was made to.
+    pub(crate) fn server_address(&self) -> Option<&SocketAddr> {
+        match self {
+            Self::Http1 { http, .. } => http.digest().socket_digest.as_ref()?.local_addr(),
+            _ => self.pingora()?.server_addr(),
+        }
+    }
+
+    /// Returns the status of the response, 0 without one, and the bytes of the bodies of request and response.
+    pub(crate) fn progress(&self) -> ExchangeProgress {
+        match (self, self.pingora()) {
+            (Self::Http1 { http, .. }, _) => {
+                ExchangeProgress { status: http.status(), bytes_in: http.received(), bytes_out: http.sent() }
+            }
+            (_, Some(http)) => ExchangeProgress {
+                status: http.response_written().map_or(0, |response| response.status.as_u16()),
+                bytes_in: http.body_bytes_read() as u64,
+                bytes_out: http.body_bytes_sent() as u64,
+            },
+            (_, None) => ExchangeProgress::default(),
+        }
+    }
+
+    /// Sets the end of a connection without requests, and whether another may follow at all.
+    pub(crate) fn set_keep_alive(&mut self, is_reused: bool, keep_alive: Duration) {
+        match self {
+            Self::Http1 { http, .. } if !is_reused => http.close_after_response(),
+            // The loop of the connection has its timeout, and that of HTTP/2 too.
+            Self::Http1 { .. } | Self::Http2 { .. } => {}
+            Self::Proxy(session) => {
+                let http = &mut session.downstream_session;
+                let is_reused = is_reused && has_unambiguous_length(http);
+                http.set_keepalive(is_reused.then_some(keep_alive.as_secs()));
+            }
         }
     }
 
@@ -182,7 +274,7 @@ impl HttpConnection<'_> {
     fn header(&self, head: ResponseHead) -> Box<ResponseHeader> {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         (parts.status, parts.headers) = (head.status, head.headers);
-        if let Some(scope) = scope(self.http().req_header())
+        if let Some(scope) = scope(self.request())
             && let Ok(mut id) = HeaderValue::from_str(scope.id())
         {
             // No two are the same: HTTP/2 would keep each in the table of its connection, and compare the next with all of them.
@@ -192,37 +284,32 @@ impl HttpConnection<'_> {
         Box::new(ResponseHeader::from(parts))
     }
 
-    /// Writes the header of the response; `end` for one without a body.
-    async fn write_header(&mut self, header: Box<ResponseHeader>, end: bool) -> pingora::Result<()> {
-        match self {
-            Self::Listener { http, .. } => http.write_response_header(header).await,
-            Self::Proxy(session) => session.write_response_header(header, end).await,
-        }
-    }
-
     /// Writes a piece of the body; `end` for the last one.
-    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> pingora::Result<()> {
-        match self {
-            Self::Listener { http, write_stall, .. } => {
+    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
+        let written = match self {
+            Self::Http1 { http, .. } => return http.write_body(bytes, end).await,
+            Self::Http2 { http, write_stall, .. } => {
                 // The timeout of Pingora reads the clock for each piece.
                 in_time(*write_stall, pin!(http.write_response_body(bytes, end))).await
             }
             Self::Proxy(session) => session.write_response_body(Some(bytes), end).await,
-        }
+        };
+        written.map_err(|error| client_gone(&error))
     }
 
-    /// Returns the session of a connection of HTTP/1.1 if the body of its response is chunked.
-    fn chunked(&mut self) -> Option<ChunkedResponse<'_>> {
-        let Self::Listener { http, write_stall, .. } = self else { return None };
-        let head = http.response_written().filter(|_| !http.is_http2())?;
-        let is_chunked = head.headers.contains_key(TRANSFER_ENCODING);
-        is_chunked.then_some(ChunkedResponse { http, write_stall: *write_stall })
+    /// Ends the response with these trailers, over HTTP/2.
+    pub(super) async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<(), ClientGone> {
+        match self.pingora_mut() {
+            Some(http) => http.write_response_trailers(trailers).await.map_err(|error| client_gone(&error)),
+            None => Err(ClientGone),
+        }
     }
 
     /// Sets the longest time for one piece of the body.
     pub(crate) fn set_write_stall(&mut self, limit: Duration) {
         match self {
-            Self::Listener { write_stall, .. } => *write_stall = limit,
+            Self::Http1 { http, .. } => http.set_write_stall(limit),
+            Self::Http2 { write_stall, .. } => *write_stall = limit,
             Self::Proxy(session) => session.downstream_session.set_write_timeout(Some(limit)),
         }
     }
@@ -230,7 +317,7 @@ impl HttpConnection<'_> {
     /// Returns true if the process is about to end.
     fn is_ending(&self) -> bool {
         match self {
-            Self::Listener { shutdown, .. } => *shutdown.borrow(),
+            Self::Http1 { shutdown, .. } | Self::Http2 { shutdown, .. } => *shutdown.borrow(),
             Self::Proxy(session) => session.is_process_shutting_down(),
         }
     }
@@ -238,61 +325,66 @@ impl HttpConnection<'_> {
 
 impl ResponseSink for HttpConnection<'_> {
     fn head(&self) -> &Parts {
-        self.http().req_header()
+        self.request()
     }
 
-    fn write_head(
-        &mut self,
-        head: ResponseHead,
-        end: bool,
-    ) -> impl Future<Output = Result<(), ClientGone>> + Send {
-        // Boxed before there is a future, which a waiting call holds the room of.
-        let header = self.header(head);
-        async move { self.write_header(header, end).await.map_err(|error| client_gone(&error)) }
+    async fn write_head(&mut self, head: ResponseHead, end: bool) -> Result<(), ClientGone> {
+        match self {
+            Self::Http1 { http, .. } => http.write_response(head, Bytes::new(), end).await,
+            Self::Http2 { .. } => {
+                let header = self.header(head);
+                let Self::Http2 { http, .. } = self else { return Err(ClientGone) };
+                http.write_response_header(header).await.map_err(|error| client_gone(&error))
+            }
+            Self::Proxy(_) => {
+                let header = self.header(head);
+                let Self::Proxy(session) = self else { return Err(ClientGone) };
+                session.write_response_header(header, end).await.map_err(|error| client_gone(&error))
+            }
+        }
     }
 
-    fn write_response(
+    async fn write_response(
         &mut self,
         head: ResponseHead,
         bytes: Bytes,
         end: bool,
-    ) -> impl Future<Output = Result<(), ClientGone>> + Send {
-        let header = self.header(head);
-        let is_joined_anyway = !self.is_tls() && is_joined_by_pingora(&header.headers, bytes.len());
-        async move {
-            let written = match self {
-                // An empty piece writes nothing that the header could be sent with.
-                Self::Listener { http, .. } if !bytes.is_empty() && !is_joined_anyway => {
-                    with_next_write(pin!(http.write_response_header(header))).await
-                }
-                _ => self.write_header(header, false).await,
-            };
-            written.map_err(|error| client_gone(&error))?;
-            self.write_body(bytes, end).await
+    ) -> Result<(), ClientGone> {
+        if let Self::Http1 { http, .. } = self {
+            return http.write_response(head, bytes, end).await;
         }
+        self.write_head(head, false).await?;
+        self.write_piece(bytes, end).await
     }
 
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        let last_of_chunks = if end { self.chunked() } else { None };
-        let written = match last_of_chunks {
-            // Boxed: it happens once, and a waiting call must not grow by it.
-            Some(response) => Box::pin(response.end_with(bytes)).await,
-            None => self.write_piece(bytes, end).await,
-        };
-        written.map_err(|error| client_gone(&error))
+        self.write_piece(bytes, end).await
     }
 
     fn close_after_response(&mut self) {
-        self.http_mut().set_keepalive(None);
+        match self {
+            Self::Http1 { http, .. } => http.close_after_response(),
+            Self::Http2 { http, .. } => http.set_keepalive(None),
+            Self::Proxy(session) => session.downstream_session.set_keepalive(None),
+        }
     }
 
     async fn shut_down(&mut self) {
-        self.http_mut().shutdown().await;
+        match self {
+            Self::Http1 { http, .. } => http.shut_down(),
+            Self::Http2 { http, .. } => http.shutdown().await,
+            Self::Proxy(session) => session.downstream_session.shutdown().await,
+        }
     }
 
     async fn disconnected(&mut self) {
         // Any byte after the client's body counts as a disconnect: Pingora cannot answer it in order.
-        if let Err(error) = self.http_mut().read_body_or_idle(true).await {
+        let left = match self {
+            Self::Http1 { http, .. } => return http.disconnected().await,
+            Self::Http2 { http, .. } => http.read_body_or_idle(true).await,
+            Self::Proxy(session) => session.downstream_session.read_body_or_idle(true).await,
+        };
+        if let Err(error) = left {
             tracing::trace!(%error, "client disconnected");
         }
     }
@@ -317,57 +409,48 @@ pub(crate) fn attached_client_tls(connection: &Digest) -> Option<&ClientTlsInfo>
 
 impl ClientConnection for HttpConnection<'_> {
     fn client_network(&self) -> Option<IpAddr> {
-        match scope(self.head()) {
+        match scope(self.request()) {
             Some(scope) => scope.client().map(network),
-            None => peer(self.http()).map(network),
+            None => self.peer().map(network),
         }
     }
 
     fn tls(&self) -> Option<&ClientTlsInfo> {
-        attached_client_tls(self.http().digest()?)
+        attached_client_tls(self.digest()?)
     }
 
     fn is_tls(&self) -> bool {
-        self.http().digest().is_some_and(|digest| digest.ssl_digest.is_some())
+        self.digest().is_some_and(|digest| digest.ssl_digest.is_some())
     }
 
     async fn continue_body(&mut self) -> Result<(), Fault> {
-        self.http_mut().write_continue_response().await.map_err(|_| Fault::BodyIncomplete)
+        match self {
+            Self::Http1 { http, .. } => {
+                http.continue_body().await.map_err(|ClientGone| Fault::BodyIncomplete)
+            }
+            _ => match self.pingora_mut() {
+                Some(http) => http.write_continue_response().await.map_err(|_| Fault::BodyIncomplete),
+                None => Err(Fault::BodyIncomplete),
+            },
+        }
     }
 
     async fn read_body(&mut self) -> Result<Option<Bytes>, Fault> {
-        self.http_mut().read_request_body().await.map_err(|_| Fault::BodyIncomplete)
+        match self {
+            Self::Http1 { http, .. } => http.read_body().await,
+            Self::Http2 { http, .. } => http.read_request_body().await.map_err(|_| Fault::BodyIncomplete),
+            Self::Proxy(session) => {
+                session.downstream_session.read_request_body().await.map_err(|_| Fault::BodyIncomplete)
+            }
+        }
     }
 
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        let before = self.http().get_read_timeout();
-        self.http_mut().set_read_timeout(timeout);
+        // One of our own has no timeout for a piece: whole bodies have one.
+        let http = self.pingora_mut()?;
+        let before = http.get_read_timeout();
+        http.set_read_timeout(timeout);
         before
-    }
-}
-
-/// The size of a header and a body that Pingora sends together without TLS, besides the status line and the headers of its
-/// own: its buffer has 1,460 bytes.
-const JOINED_BYTES: usize = 1300;
-
-/// Returns true if Pingora sends a body of this size with its header.
-fn is_joined_by_pingora(headers: &HeaderMap, body: usize) -> bool {
-    let head = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum::<usize>();
-    head + body <= JOINED_BYTES && headers.contains_key(CONTENT_LENGTH)
-}
-
-/// A response of HTTP/1.1 with a chunked body.
-struct ChunkedResponse<'a> {
-    http: &'a mut ServerSession,
-    write_stall: Duration,
-}
-
-impl ChunkedResponse<'_> {
-    /// Writes the last chunk of the body, and the end of the body with it.
-    async fn end_with(self, bytes: Bytes) -> pingora::Result<()> {
-        let Self { http, write_stall } = self;
-        in_time(write_stall, pin!(with_next_write(pin!(http.write_response_body(bytes, false))))).await?;
-        in_time(write_stall, pin!(http.write_response_body(Bytes::new(), true))).await
     }
 }
 
@@ -385,11 +468,6 @@ where
 /// Returns the scope of a request that the gateway handles.
 pub(crate) fn scope(head: &Parts) -> Option<&Arc<RequestScope>> {
     head.extensions.get::<Arc<RequestScope>>()
-}
-
-/// Returns the address that a connection comes from: of a proxy, if there is one.
-pub(crate) fn peer(http: &ServerSession) -> Option<IpAddr> {
-    http.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip())
 }
 
 fn client_gone(error: &pingora::Error) -> ClientGone {

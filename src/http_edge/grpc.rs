@@ -36,11 +36,7 @@ pub(crate) trait TrailerSink: ClientConnection {
 
 impl TrailerSink for HttpConnection<'_> {
     async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<(), ClientGone> {
-        let written = self.http_mut().write_response_trailers(trailers).await;
-        written.map_err(|error| {
-            tracing::debug!(%error, "client disconnected");
-            ClientGone
-        })
+        HttpConnection::write_trailers(self, trailers).await
     }
 }
 

@@ -9,7 +9,7 @@ mod client_address;
 mod connection;
 mod grpc;
 mod host_policy;
-mod joined_writes;
+mod http1;
 mod response;
 mod route;
 #[cfg(test)]
@@ -25,17 +25,17 @@ use crate::config::Shutdown;
 use crate::sync::Latch;
 
 pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
-pub(crate) use body::{BodyReader, has_unambiguous_length, header_fits};
+pub(crate) use body::{BodyReader, header_fits};
 pub(crate) use connection::{
     ClientConnection, HttpConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, ResponseHead,
-    ResponseSink, attach_client_tls, attached_client_tls, peer, scope,
+    ResponseSink, attach_client_tls, attached_client_tls, scope,
 };
 pub(crate) use grpc::{
     ACCEPT_ENCODING as GRPC_ACCEPT_ENCODING, GRPC, TrailerSink, is_grpc, message_encoding, request_timeout,
     trailers,
 };
 pub(crate) use host_policy::{HostPolicy, PublicUrl, authority, check_certificate, check_host, preflight};
-pub(crate) use joined_writes::JoinedWrites;
+pub(crate) use http1::{HeadError, Http1ClientConnection};
 pub(crate) use response::{
     Accepts, Headers, SseWriter, abort, begin, cacheable_json, empty, events, fault, fault_headers, give_up,
     json, refused, reject_unproven_push, reply, text, whole,

@@ -74,6 +74,10 @@ pub(crate) async fn serve_http2<A: HttpServerApp + Send + Sync + 'static>(
 }
 
 /// Next event of a connection.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives for a moment, and a box would be an allocation for each request"
+)]
 enum ConnectionEvent {
     /// A stream came, or the connection has ended.
     Accepted(pingora::Result<Option<H2Accept>>),
@@ -84,7 +88,7 @@ enum ConnectionEvent {
 }
 
 /// Waits for the signal for connections to end.
-async fn ends(mut shutdown: ShutdownWatch) {
+pub(super) async fn ends(mut shutdown: ShutdownWatch) {
     if shutdown.wait_for(|ends| *ends).await.is_err() {
         std::future::pending::<()>().await;
     }

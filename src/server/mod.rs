@@ -3,7 +3,6 @@
 //! Out of scope: responses (see `gateway`), certificates (see `tls`).
 
 mod connection_limit;
-mod header;
 mod http1;
 mod http2;
 mod preface;
@@ -20,10 +19,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use connection_limit::{ConnectionLimit, ConnectionLimits, ListenerConnections};
-use header::{ConnectionMarker, HeaderLimit, HeaderTimeout, ServedBy};
 use http::{Method, StatusCode};
-use pingora::ErrorType;
-use pingora::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use http1::HeadLimits;
+use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora::protocols::TcpKeepalive;
 use pingora::protocols::http::ServerSession;
@@ -46,20 +44,15 @@ use crate::http_edge::HttpConnection;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
-pub(crate) use connection_limit::forward_stream_traits;
-pub(crate) use http1::{begin_http1, serve_http1};
+pub(crate) use http1::{Http1App, serve_one_request};
 pub(crate) use http2::serve_http2;
 pub(crate) use reload::ReloadSource;
-pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
+pub(crate) use shutdown::{EndSignals, FreshConnection, ListenerShutdown, survive_file_size_limit};
 pub(crate) use upgrade::ServiceManager;
 
-/// The read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle
-/// connection and gain nothing.
-const READ_BUFFER: usize = 4 * 1024;
-/// The same below TLS, which has a buffer of its own, and reads past this one.
-const READ_BUFFER_BELOW_TLS: usize = 64;
-/// The write buffer of a client connection; Pingora's own.
-const WRITE_BUFFER: usize = 1460;
+/// The size of Pingora's buffers of a client connection, in bytes: larger reads and writes pass by. What is read goes into a buffer
+/// of the thread (HTTP/1.1, TLS) or of the connection (HTTP/2), and a response is written as one piece.
+const SOCKET_BUFFERS: usize = 64;
 
 /// The maximum time for which the system keeps a connection with a peer that acknowledges nothing.
 const MAX_USER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -448,29 +441,22 @@ fn admin_service<A>(
     YieldingService { service, ending: end.clone() }
 }
 
-/// Creates the application of one listener, by its place in the settings, with a timeout for request
-/// headers.
+/// Creates the application of one listener, by its place in the settings.
 fn listener_app(
     settings: &Settings,
     end: &ListenerShutdown,
     gateway: Gateway,
     listener: usize,
-) -> HeaderTimeout<ListenerApp> {
+) -> ListenerApp {
     let limits = &settings.limits;
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(limits.keep_alive);
     let mut h2_options = default_h2_options();
     let header_bytes = u32::try_from(limits.header).unwrap_or(u32::MAX);
     h2_options.max_concurrent_streams(100).max_header_list_size(header_bytes);
-    let limit = Arc::new(HeaderLimit::new(limits.header, gateway.metrics().clone()));
-    HeaderTimeout {
-        app: Arc::new(ListenerApp { gateway, listener, h2_options }),
-        within: limits.header_read,
-        rest: limits.keep_alive,
-        limit,
-        listeners: end.clone(),
-        options,
-    }
+    let metrics = gateway.metrics().clone();
+    let heads = HeadLimits::new(limits.header, limits.header_read, limits.keep_alive, metrics);
+    ListenerApp { gateway, listener, heads, listeners: end.clone(), options, h2_options }
 }
 
 impl PreparedServer {
@@ -559,9 +545,8 @@ fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
     };
     let mut socket = TcpSocketOptions::default();
     socket.tcp_keepalive = Some(keepalive);
-    let read_buffer = if listener.tls.is_some() { READ_BUFFER_BELOW_TLS } else { READ_BUFFER };
     ListenerConfig::tcp(listener.address.to_string())
-        .l4_buffer(L4BufferSettings::new(read_buffer, WRITE_BUFFER))
+        .l4_buffer(L4BufferSettings::new(SOCKET_BUFFERS, SOCKET_BUFFERS))
         .tcp_socket_options(socket)
 }
 
@@ -573,113 +558,49 @@ struct ListenerApp {
     gateway: Gateway,
     /// The place of the listener in the settings.
     listener: usize,
+    /// The limits of heads by HTTP/1.1.
+    heads: HeadLimits,
+    /// The end of the listeners, which waits for first requests.
+    listeners: ListenerShutdown,
+    options: HttpServerOptions,
     h2_options: H2Options,
 }
 
+#[async_trait]
 impl HttpServerApp for ListenerApp {
-    // Written out: the macro would hold the session twice in the future of each connection.
-    fn process_new_http<'life0, 'life1, 'async_trait>(
-        self: &'life0 Arc<Self>,
-        mut http: ServerSession,
-        shutdown: &'life1 ShutdownWatch,
-    ) -> ServedBy<'async_trait>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        Self: 'async_trait,
-    {
-        if http.is_http2() {
-            return Box::pin(self.serve_stream(http, shutdown));
-        }
-        Box::pin(async move {
-            // `HeaderTimeout` has set it.
-            let mark = http.take_connection_user_context();
-            if !read_header(&mut http, shutdown).await {
-                return None;
-            }
-            if let Some(mark) = mark.as_ref().and_then(|mark| mark.downcast_ref::<ConnectionMarker>()) {
-                mark.header_read();
-            }
-            if *shutdown.borrow() {
-                http.set_keepalive(None);
-            }
-            // Until the gateway sets the limit of its configuration.
-            let write_stall = Duration::MAX;
-            let mut session = HttpConnection::Listener { http: &mut http, shutdown, write_stall };
-            // Boxed: an idle connection must not be larger by it.
-            Box::pin(self.gateway.handle_at(&mut session, self.listener)).await;
-            if http.get_keepalive().is_some() {
-                // Without end: `HeaderTimeout` ends it.
-                http.set_keepalive(Some(0));
-            }
-            let mut settings = HttpPersistentSettings::for_session(&http);
-            if let Some(mark) = mark {
-                settings.set_user_context(mark);
-            }
-            // Boxed: it is most of the future, and short.
-            let reusable = Box::pin(http.finish()).await.ok().flatten()?;
-            Some(ReusedHttpStream::from_reusable_stream(reusable, settings))
-        })
-    }
-
-    fn h2_options(&self) -> Option<H2Options> {
-        Some(self.h2_options.clone())
-    }
-}
-
-impl ListenerApp {
     /// Serves a request of HTTP/2, of which the header was read. No connection is left to be reused.
-    async fn serve_stream(
-        &self,
+    async fn process_new_http(
+        self: &Arc<Self>,
         mut http: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
         if http.req_header().method == Method::CONNECT {
-            refuse(&mut http, StatusCode::METHOD_NOT_ALLOWED).await;
+            if let Err(error) = http.respond_error(StatusCode::METHOD_NOT_ALLOWED.as_u16()).await {
+                tracing::debug!(%error, "client disconnected");
+            }
             return None;
         }
         // Until the gateway sets the limit of its configuration.
         let write_stall = Duration::MAX;
-        let mut session = HttpConnection::Listener { http: &mut http, shutdown, write_stall };
+        let mut session = HttpConnection::Http2 { http: &mut http, shutdown, write_stall };
         self.gateway.handle_at(&mut session, self.listener).await;
         if let Err(error) = http.finish().await {
             tracing::debug!(%error, "failed to end response");
         }
         None
     }
-}
 
-/// Reads the header of a request of HTTP/1.1. Returns false if the connection ends instead: its client has left
-/// or sent no valid header, or connections must end.
-async fn read_header(http: &mut ServerSession, shutdown: &ShutdownWatch) -> bool {
-    let mut shutdown = shutdown.clone();
-    let read = tokio::select! {
-        // A request that has arrived is served.
-        biased;
-        read = http.read_request() => read,
-        _ = shutdown.wait_for(|ends| *ends) => return false,
-    };
-    let refused = match read {
-        Ok(true) if http.req_header().method == Method::CONNECT => StatusCode::METHOD_NOT_ALLOWED,
-        Ok(is_read) => return is_read,
-        Err(error) => {
-            tracing::debug!(%error, "failed to read request header");
-            if error.etype != ErrorType::InvalidHTTPHeader {
-                http.shutdown().await;
-                return false;
-            }
-            StatusCode::BAD_REQUEST
-        }
-    };
-    // Boxed: each idle connection waits above.
-    Box::pin(refuse(http, refused)).await;
-    false
-}
-
-/// Refuses a request with this status, and ends its connection or its stream.
-async fn refuse(http: &mut ServerSession, status: StatusCode) {
-    if let Err(error) = http.respond_error(status.as_u16()).await {
-        tracing::debug!(%error, "client disconnected");
+    fn h2_options(&self) -> Option<H2Options> {
+        Some(self.h2_options.clone())
     }
-    http.shutdown().await;
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        Some(&self.options)
+    }
+
+    async fn http_cleanup(&self) {
+        // A connection that has not sent a header by then is dropped, also one that was accepted
+        // this moment.
+        self.listeners.end_connections(self.heads.within()).await;
+    }
 }

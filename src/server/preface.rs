@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::apps::ServerApp;
 use pingora::protocols::l4::socket::SocketAddr as PeerAddress;
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::{SocketDigest, Stream};
@@ -24,7 +24,7 @@ use pingora::server::ShutdownWatch;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
-use super::http1::{begin_http1, serve_http1};
+use super::http1::Http1App;
 use super::http2::serve_http2;
 use super::shutdown::ListenerShutdown;
 use crate::config::TrustedProxies;
@@ -43,7 +43,7 @@ pub(super) struct HttpVersionDetector<A> {
 }
 
 #[async_trait]
-impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for HttpVersionDetector<A> {
+impl<A: Http1App> ServerApp for HttpVersionDetector<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let fresh = self.listeners.fresh();
         let mut socket = stream.into_any().downcast::<Socket>().ok()?;
@@ -55,10 +55,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for HttpVersionDetector
             }
         };
         if !is_http2 {
-            let first = begin_http1(&self.app, socket, shutdown);
-            // The application counts it from here on.
-            drop(fresh);
-            serve_http1(&self.app, first, shutdown).await;
+            self.app.serve_http1(socket, fresh, shutdown).await;
             return None;
         }
         let served = serve_http2(&self.app, socket, shutdown);

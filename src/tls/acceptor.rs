@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::apps::ServerApp;
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::tls::SslDigest;
@@ -39,7 +39,7 @@ use tracing::{debug, info};
 use super::listener::{ListenerSession, TlsListener};
 use crate::auth::{ClientCertificate, ClientTlsInfo, network};
 use crate::http_edge::attach_client_tls;
-use crate::server::{ListenerShutdown, begin_http1, serve_http1, serve_http2};
+use crate::server::{Http1App, ListenerShutdown, serve_http2};
 use crate::sync::recover;
 use crate::telemetry::label::Handshake;
 use crate::tls_stream::{TlsSession as _, TlsStream};
@@ -59,17 +59,14 @@ pub(crate) struct TlsAcceptor<A> {
 }
 
 #[async_trait]
-impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for TlsAcceptor<A> {
+impl<A: Http1App> ServerApp for TlsAcceptor<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let socket = stream.into_any().downcast::<Socket>().ok()?;
         let fresh = self.listeners.fresh();
         // Boxed: the room of a handshake is free when it has ended.
         let stream = Box::pin(self.terminate(*socket)).await?;
         if !matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-            let first = begin_http1(&self.app, stream, shutdown);
-            // The application counts it from here on.
-            drop(fresh);
-            serve_http1(&self.app, first, shutdown).await;
+            self.app.serve_http1(stream, fresh, shutdown).await;
             return None;
         }
         // Serves the connection to its end.

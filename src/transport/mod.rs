@@ -33,9 +33,10 @@ pub use address_policy::{AddressClass, AddressPolicy};
 pub(crate) use connect::{FileDescriptorBudget, filter_addresses, host_of};
 pub(crate) use error::{ConnectFailure, TlsFailure};
 pub use error::{DeliveryState, ExchangeError, TransportError};
+pub(crate) use http1::{BodyDecoder, head_length};
 pub(crate) use request::RequestHead;
 pub use response::Response;
-pub(crate) use response::{BodyPieces, without_room};
+pub(crate) use response::{BodyPieces, is_sparse, without_room};
 #[cfg(test)]
 pub(crate) use tls_config::ChainTooLarge;
 pub(crate) use tls_config::forward_signature_methods;

@@ -419,7 +419,7 @@ fn check(head: &Parts, header_lines: usize) -> Result<(), TransportError> {
 const FREE_BUFFER: usize = 16 * 1024;
 
 /// Returns true if so many bytes would hold a large buffer that is larger by more than a third.
-fn is_sparse(bytes: usize, buffer: usize) -> bool {
+pub(crate) fn is_sparse(bytes: usize, buffer: usize) -> bool {
     buffer > FREE_BUFFER && bytes < buffer / 4 * 3
 }
 

@@ -49,7 +49,7 @@ pub enum Http1Error {
 
 /// Returns the length of the head at the start of these bytes, if they have all of it; no end was found
 /// before `from`.
-pub(super) fn head_length(bytes: &[u8], from: usize) -> Option<usize> {
+pub(crate) fn head_length(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
     memchr::memchr_iter(b'\n', rest).map(|at| from + at + 1).find_map(|next| {
         // The line after this one is empty.
@@ -123,7 +123,7 @@ pub(super) fn keeps_open(head: &Response<()>) -> bool {
 
 /// Reads the body of one response out of the bytes of its connection.
 #[derive(Debug)]
-pub(super) struct BodyDecoder {
+pub(crate) struct BodyDecoder {
     part: BodyPart,
     extension_bytes: usize,
     /// The lines of the trailers so far.
@@ -172,8 +172,34 @@ impl BodyDecoder {
         Ok(Self { part, extension_bytes: 0, trailer_lines: Vec::new(), max_trailer_bytes, trailers: None })
     }
 
+    /// Returns the decoder for the body of a request with this version and these headers (RFC 9112 §6.3). Its trailers may
+    /// have so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Http1Error::Field`] if the end of the request cannot be known.
+    pub(crate) fn of_request(
+        version: Version,
+        headers: &HeaderMap,
+        max_trailer_bytes: usize,
+    ) -> Result<Self, Http1Error> {
+        let part = match BodyPart::framed(version, headers)? {
+            // A request has no end of the connection to end with.
+            Some(BodyPart::UntilClose) => return Err(Http1Error::Field("Transfer-Encoding")),
+            Some(BodyPart::Length(0)) | None => BodyPart::Over,
+            Some(part) => part,
+        };
+        Ok(Self { part, max_trailer_bytes, ..Self::of_nothing() })
+    }
+
+    /// Returns the decoder for no body.
+    pub(crate) fn of_nothing() -> Self {
+        let (trailer_lines, trailers) = (Vec::new(), None);
+        Self { part: BodyPart::Over, extension_bytes: 0, trailer_lines, max_trailer_bytes: 0, trailers }
+    }
+
     /// Returns true if the body is over.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.part == BodyPart::Over
     }
 
@@ -192,7 +218,7 @@ impl BodyDecoder {
 
     /// Takes the next data of the body out of bytes that were read; never empty. `None` if the body is over,
     /// or more bytes are needed.
-    pub(super) fn decode(&mut self, unread: &mut Bytes) -> Result<Option<Bytes>, Http1Error> {
+    pub(crate) fn decode(&mut self, unread: &mut Bytes) -> Result<Option<Bytes>, Http1Error> {
         while !self.is_over() && !unread.is_empty() {
             match &mut self.part {
                 BodyPart::UntilClose => return Ok(Some(std::mem::take(unread))),
@@ -345,17 +371,26 @@ impl BodyPart {
         if has_none || method == Method::HEAD || status.is_informational() {
             return Ok(Self::Length(0));
         }
+        Ok(Self::framed(head.version(), headers)?.unwrap_or(Self::UntilClose))
+    }
+
+    /// Returns the first part of a body with these headers; `None` if they announce none.
+    fn framed(version: Version, headers: &HeaderMap) -> Result<Option<Self>, Http1Error> {
         if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
-            if head.version() == Version::HTTP_10 {
+            if version == Version::HTTP_10 {
                 return Err(Http1Error::Field("Transfer-Encoding in HTTP/1.0"));
             }
             let coding = last.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
             let is_chunked = coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
-            return Ok(if is_chunked { Self::ChunkSize { size: 0, digits: 0 } } else { Self::UntilClose });
+            return Ok(Some(if is_chunked {
+                Self::ChunkSize { size: 0, digits: 0 }
+            } else {
+                Self::UntilClose
+            }));
         }
         let lengths = headers.get_all(CONTENT_LENGTH).iter();
         let mut lengths = lengths.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-        let Some(first) = lengths.next() else { return Ok(Self::UntilClose) };
+        let Some(first) = lengths.next() else { return Ok(None) };
         let first = length(first)?;
         // Repeated ones must be equal (RFC 9110 §8.6).
         for other in lengths {
@@ -363,7 +398,7 @@ impl BodyPart {
                 return Err(Http1Error::Field("different Content-Length"));
             }
         }
-        Ok(Self::Length(first))
+        Ok(Some(Self::Length(first)))
     }
 }
 

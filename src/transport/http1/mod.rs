@@ -24,7 +24,8 @@ use tokio::task::coop::has_budget_remaining;
 use tokio::time::Instant;
 
 pub(in crate::transport) use framing::Http1Error;
-use framing::{BodyDecoder, head_length, keeps_open, parse_head};
+pub(crate) use framing::{BodyDecoder, head_length};
+use framing::{keeps_open, parse_head};
 
 use super::ClientLimits;
 use super::connect::MaybeTlsStream;
