@@ -13,6 +13,7 @@ mod upgrade;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -568,26 +569,35 @@ struct ListenerApp {
 
 #[async_trait]
 impl HttpServerApp for ListenerApp {
-    /// Serves a request of HTTP/2, of which the header was read. No connection is left to be reused.
-    async fn process_new_http(
-        self: &Arc<Self>,
+    // Serves a request of HTTP/2, of which the header was read. No connection is left to be reused. Written out: the macro would hold
+    // the session twice in the future of each stream.
+    fn process_new_http<'life0, 'life1, 'async_trait>(
+        self: &'life0 Arc<Self>,
         mut http: ServerSession,
-        shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
-        if http.req_header().method == Method::CONNECT {
-            if let Err(error) = http.respond_error(StatusCode::METHOD_NOT_ALLOWED.as_u16()).await {
-                tracing::debug!(%error, "client disconnected");
+        shutdown: &'life1 ShutdownWatch,
+    ) -> Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            if http.req_header().method == Method::CONNECT {
+                if let Err(error) = http.respond_error(StatusCode::METHOD_NOT_ALLOWED.as_u16()).await {
+                    tracing::debug!(%error, "client disconnected");
+                }
+                return None;
             }
-            return None;
-        }
-        // Until the gateway sets the limit of its configuration.
-        let write_stall = Duration::MAX;
-        let mut session = HttpConnection::Http2 { http: &mut http, shutdown, write_stall };
-        self.gateway.handle_at(&mut session, self.listener).await;
-        if let Err(error) = http.finish().await {
-            tracing::debug!(%error, "failed to end response");
-        }
-        None
+            // Until the gateway sets the limit of its configuration.
+            let write_stall = Duration::MAX;
+            let mut request = HttpConnection::Http2 { http: &mut http, shutdown, write_stall };
+            Box::pin(self.gateway.handle_at(&mut request, self.listener)).await;
+            // Boxed: it is most of the future, and short.
+            if let Err(error) = Box::pin(http.finish()).await {
+                tracing::debug!(%error, "failed to end response");
+            }
+            None
+        })
     }
 
     fn h2_options(&self) -> Option<H2Options> {
