@@ -313,7 +313,7 @@ impl Http1ClientConnection {
             _ => return Ok(()),
         }
         if !self.body.is_over() {
-            // What is left of the request would be read as the next one.
+            // The rest of the request would be read as the next one.
             self.keeps_open = false;
         }
         self.status = head.status.as_u16();
@@ -880,7 +880,7 @@ mod tests {
         assert_eq!(http.read_head(MAX_HEAD, far, std::future::ready(())).await, Err(HeadError::Ended));
         let (mut http, mut client) = pair(1024);
         client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-        // What has come is served.
+        // A head that has come is served.
         assert_eq!(http.read_head(MAX_HEAD, far, std::future::ready(())).await, Ok(()));
     }
 

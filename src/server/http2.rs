@@ -157,7 +157,7 @@ impl IdleTimeout {
     }
 }
 
-/// Number of streams of a connection whose requests are served.
+/// Counts the streams of a connection with a request that is served.
 struct ActiveStreams {
     begun: Instant,
     count: AtomicUsize,
@@ -183,7 +183,7 @@ impl ActiveStreams {
     }
 }
 
-/// Guard of a stream whose request is served.
+/// Guard of a stream with a request that is served.
 struct ActiveStream(Arc<ActiveStreams>);
 
 impl Drop for ActiveStream {
