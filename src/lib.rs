@@ -43,7 +43,7 @@
 //!
 //! # The journey of one request
 //!
-//! 1. `server` accepts the connection (Pingora: TLS, HTTP/1.1 and HTTP/2) and passes the request to
+//! 1. `server` accepts the connection (by Pingora), reads its requests, and passes each to
 //!    [`gateway`], which selects the server for its path. `http_edge` checks `Host` and `Origin`, and
 //!    reads the body under a limit and a deadline; `access` authenticates the caller. `stdio` makes
 //!    such a request of each message on standard input.

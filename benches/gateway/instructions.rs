@@ -2,8 +2,9 @@
 //!
 //! Unlike time, the count hardly depends on the machine or on what else runs there, so that it can be compared with a stored
 //! figure (see `benches/instructions`). Calls go one after the other over one connection: a count under load would depend on
-//! how many of them a thread finds at once. `gateway-telemetry` is the call of `gateway` with an access log and with spans of
-//! one request of 100, `gateway-rules` the call with 1,000 rules of which the last one allows it.
+//! how many of them a thread finds at once. `gateway-http2` is the call of `gateway` by a client that speaks HTTP/2,
+//! `gateway-telemetry` the call with an access log and with spans of one request of 100, `gateway-rules` the call with 1,000
+//! rules of which the last one allows it.
 
 use std::path::Path;
 use std::process::Command;
@@ -37,6 +38,10 @@ const WAYS: [Way; 7] = [
     Way::FaceGrpc,
 ];
 
+/// Ways by a client that speaks HTTP/2.
+const HTTP2_WAYS: [(&str, Way); 2] =
+    [("gateway-http2", Way::Gateway), ("gateway-stream-http2", Way::GatewayStream)];
+
 /// Counts each way through the gateway and prints one JSON object: instructions per call, by the name of the way.
 pub(crate) async fn run(options: &Options) {
     let agent = Process::agent(options);
@@ -48,6 +53,10 @@ pub(crate) async fn run(options: &Options) {
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| options.wants(way.name())).collect();
     count(&agent, "", options, &ways, |way, count| figures.push(format!(r#""{}": {count}"#, way.name())))
         .await;
+    for (name, way) in HTTP2_WAYS.into_iter().filter(|(name, _)| options.wants(name)) {
+        let http2 = Options { is_http2: true, ..options.clone() };
+        count(&agent, "", &http2, &[way], |_, count| figures.push(format!(r#""{name}": {count}"#))).await;
+    }
     if options.wants("gateway-telemetry") {
         let logging = Options { log: "info".to_owned(), ..options.clone() };
         let mut note = |_, count| figures.push(format!(r#""gateway-telemetry": {count}"#));

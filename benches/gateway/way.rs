@@ -300,7 +300,7 @@ pub(crate) async fn question(way: Way, proxy: u16, options: &Options) -> Questio
         Way::PassGrpc | Way::FaceGrpc => "umbrella",
         Way::GatewayStream => "notifications/progress",
     };
-    let transport = ClientTransport { tls: None, is_http2: way.is_grpc() };
+    let transport = ClientTransport { tls: None, is_http2: options.is_http2 || way.is_grpc() };
     Question { port: proxy, transport, request: request.into(), marker }
 }
 

@@ -17,30 +17,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use http::header::{
     ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
-use pingora::http::ResponseHeader;
-use pingora::protocols::Stream;
-use pingora::protocols::http::ServerSession;
-use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
-use pingora::server::ShutdownWatch;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::auth::network;
-use crate::config::{Admin, HealthListener, Settings};
+use crate::config::{Admin, HealthListener, Limits as AllLimits, Settings};
+use crate::fault::ClientGone;
 use crate::gateway::{Gateway, OverviewReport, ReadyReport, Reloader, WaitedAgent};
-use crate::http_edge::{attached_client_tls, check_host};
-use crate::server::{FreshConnection, Http1App, serve_one_request};
+use crate::http_edge::{ClientConnection, HttpConnection, ResponseHead, ResponseSink, check_host};
+use crate::server::{HttpApp, HttpLimits};
 use crate::telemetry::label::Refusal;
 use crate::telemetry::{log, recent};
 use authentication::{AdminAuthentication, is_same_origin};
@@ -290,7 +283,6 @@ impl ServedRoutes {
 /// Longest times of the steps of a request.
 #[derive(Debug, Clone, Copy)]
 struct AdminTimeouts {
-    header: Duration,
     body: Duration,
     write: Duration,
 }
@@ -299,7 +291,7 @@ struct AdminTimeouts {
 pub(crate) struct AdminApp {
     pages: AdminPages,
     timeouts: AdminTimeouts,
-    options: HttpServerOptions,
+    limits: HttpLimits,
 }
 
 /// The routes of a listener.
@@ -345,11 +337,8 @@ impl AdminApp {
     }
 
     fn with(gateway: &Gateway, admin: &Admin, settings: &Settings, served: ServedRoutes) -> Self {
-        let mut options = HttpServerOptions::default();
-        options.h2_idle_timeout = Some(IDLE_TIMEOUT);
-        let limits = &settings.limits;
-        let timeouts =
-            AdminTimeouts { header: limits.header_read, body: limits.body_read, write: limits.write_stall };
+        let AllLimits { body_read: body, write_stall: write, .. } = settings.limits;
+        let limits = HttpLimits::new(&settings.limits, MAX_STREAMS, gateway.metrics().clone());
         let pages = AdminPages {
             gateway: gateway.clone(),
             reloader: None,
@@ -362,21 +351,14 @@ impl AdminApp {
             configuration: page::configuration(settings),
             digest_key: rand::random(),
         };
-        Self { pages, timeouts, options }
+        let limits = limits.for_operators(IDLE_TIMEOUT);
+        Self { pages, timeouts: AdminTimeouts { body, write }, limits }
     }
 
-    /// Serves one request. `None`: its connection cannot be used for the answer.
-    async fn serve(&self, http: &mut ServerSession) -> Option<()> {
-        match timeout(self.timeouts.header, http.read_request()).await {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false) | Err(_)) => return None,
-            Err(_) => {
-                debug!("admin request timed out");
-                return None;
-            }
-        }
-        http.set_keepalive(None);
-        http.set_write_timeout(Some(self.timeouts.write));
+    /// Answers one request.
+    async fn answer(&self, http: &mut HttpConnection<'_>) {
+        http.close_after_response();
+        http.set_write_stall(self.timeouts.write);
         let as_json = tells_json(http);
         let answered = match self.pages.admit(http) {
             Ok(admitted) => match read_body(http, self.timeouts.body, admitted.action.max_body()).await {
@@ -384,7 +366,7 @@ impl AdminApp {
                     let AdminRequest { headers, client, .. } = admitted.request;
                     let call = RelayRequest { headers, body, client };
                     match self.pages.relay.serve(&self.pages.gateway, http, call).await {
-                        Ok(()) => return Some(()),
+                        Ok(()) => return,
                         Err(error) => Err(error),
                     }
                 }
@@ -395,44 +377,21 @@ impl AdminApp {
         };
         let is_refused = answered.is_err();
         let response = answered.unwrap_or_else(|error| error.into_response(as_json));
-        write(http, response).await?;
-        if is_refused {
-            drain(http).await;
+        match write(http, response).await {
+            Ok(()) if is_refused => drain(http).await,
+            Ok(()) => {}
+            Err(ClientGone) => debug!("admin client disconnected"),
         }
-        Some(())
     }
 }
 
-#[async_trait]
-impl HttpServerApp for AdminApp {
-    async fn process_new_http(
-        self: &Arc<Self>,
-        mut http: ServerSession,
-        _shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
-        self.serve(&mut http).await?;
-        if let Err(error) = timeout(self.timeouts.write, http.finish()).await {
-            debug!(%error, "failed to end admin response");
-        }
-        None
+impl HttpApp for AdminApp {
+    fn limits(&self) -> &HttpLimits {
+        &self.limits
     }
 
-    fn server_options(&self) -> Option<&HttpServerOptions> {
-        Some(&self.options)
-    }
-
-    fn h2_options(&self) -> Option<H2Options> {
-        let mut options = default_h2_options();
-        options.max_concurrent_streams(MAX_STREAMS);
-        Some(options)
-    }
-}
-
-impl Http1App for AdminApp {
-    async fn serve_http1(self: &Arc<Self>, stream: Stream, fresh: FreshConnection, shutdown: &ShutdownWatch) {
-        // Waited for no longer: its requests may be cut.
-        drop(fresh);
-        serve_one_request(self, stream, shutdown).await;
+    async fn serve(&self, request: &mut HttpConnection<'_>) {
+        self.answer(request).await;
     }
 }
 
@@ -448,8 +407,8 @@ impl AdminPages {
     /// # Errors
     ///
     /// The refusal.
-    fn admit(&self, http: &ServerSession) -> Result<AdmittedRequest, AdminError> {
-        let head = http.req_header();
+    fn admit(&self, http: &HttpConnection<'_>) -> Result<AdmittedRequest, AdminError> {
+        let head = http.head();
         let found = self.find(&head.method, head.uri.path());
         let is_probe = found.as_ref().is_ok_and(|(route, _)| self.is_free_of_hosts(route));
         let is_own_host = check_host(head, &self.hosts).is_ok();
@@ -460,7 +419,7 @@ impl AdminPages {
         }
         let (route, parameter) = found?;
         let changes = head.method != Method::GET && head.method != Method::HEAD;
-        let is_tls = http.digest().is_some_and(|digest| digest.ssl_digest.is_some());
+        let is_tls = http.is_tls();
         if changes && !is_same_origin(head, is_tls) {
             self.gateway.metrics().refused(Refusal::Origin);
             return Err(AdminError::new(
@@ -468,15 +427,13 @@ impl AdminPages {
                 "the request comes from a page of another origin",
             ));
         }
-        let client = http.client_addr().and_then(|address| address.as_inet());
-        let client = client.map(|address| network(address.ip()));
+        let client = http.client_network();
         let session = authentication::session_cookie(&head.headers).map(str::to_owned);
         let proven = match route.access {
             Access::Probe | Access::Open => None,
             Access::Reader if !self.authentication.is_configured() => None,
             Access::Reader | Access::Operator => {
-                let tls = http.digest().and_then(attached_client_tls);
-                let proven = self.authentication.verify(&head.headers, tls, client, changes);
+                let proven = self.authentication.verify(&head.headers, http.tls(), client, changes);
                 Some(proven.inspect_err(|_| self.gateway.metrics().refused(Refusal::Unauthenticated))?)
             }
         };
@@ -700,15 +657,19 @@ fn fit<'a>(pattern: &str, path: &'a str) -> Option<Option<&'a str>> {
 }
 
 /// Returns true if a refusal is told as JSON.
-fn tells_json(http: &ServerSession) -> bool {
-    let head = http.req_header();
+fn tells_json(http: &HttpConnection<'_>) -> bool {
+    let head = http.head();
     let accepted = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     head.uri.path().starts_with("/api/") || head.method != Method::GET || accepted.contains(JSON)
 }
 
 /// Reads the body of a request completely.
-async fn read_body(http: &mut ServerSession, within: Duration, most: usize) -> Result<Bytes, AdminError> {
-    let announced = http.req_header().headers.get(CONTENT_LENGTH);
+async fn read_body(
+    http: &mut HttpConnection<'_>,
+    within: Duration,
+    most: usize,
+) -> Result<Bytes, AdminError> {
+    let announced = http.head().headers.get(CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let too_large =
         || AdminError::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {most} bytes"));
@@ -717,11 +678,11 @@ async fn read_body(http: &mut ServerSession, within: Duration, most: usize) -> R
     }
     let incomplete = |_| AdminError::new(StatusCode::BAD_REQUEST, "the body is not complete");
     let reading = async {
-        if http.req_header().headers.contains_key(http::header::EXPECT) {
-            http.write_continue_response().await.map_err(incomplete)?;
+        if http.head().headers.contains_key(http::header::EXPECT) {
+            http.continue_body().await.map_err(incomplete)?;
         }
         let mut whole = BytesMut::new();
-        while let Some(piece) = http.read_request_body().await.map_err(incomplete)? {
+        while let Some(piece) = http.read_body().await.map_err(incomplete)? {
             if whole.len() + piece.len() > most {
                 return Err(too_large());
             }
@@ -735,13 +696,13 @@ async fn read_body(http: &mut ServerSession, within: Duration, most: usize) -> R
 
 /// Reads and discards the rest of a refused request for a while: otherwise closing the connection
 /// could lose the answer.
-async fn drain(http: &mut ServerSession) {
-    if http.req_header().headers.contains_key(http::header::EXPECT) {
+async fn drain(http: &mut HttpConnection<'_>) {
+    if http.head().headers.contains_key(http::header::EXPECT) {
         return;
     }
     let reading = async {
         let mut thrown = 0;
-        while let Ok(Some(piece)) = http.read_request_body().await {
+        while let Ok(Some(piece)) = http.read_body().await {
             thrown += piece.len();
             if thrown > 2 * MAX_CALL_BODY_BYTES {
                 return;
@@ -753,23 +714,14 @@ async fn drain(http: &mut ServerSession) {
     }
 }
 
-/// Writes an answer. `None`: the client is gone.
-async fn write(http: &mut ServerSession, response: AdminResponse) -> Option<()> {
+/// Writes an answer.
+async fn write(http: &mut HttpConnection<'_>, response: AdminResponse) -> Result<(), ClientGone> {
     let AdminResponse { status, media_type, headers, body } = response;
-    let (mut parts, ()) = http::Response::new(()).into_parts();
-    parts.status = status;
-    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    parts.headers.insert(CONTENT_LENGTH, body.len().into());
-    parts.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    parts.headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    parts.headers.extend(headers.into_iter().map(|(name, value)| (Some(name), value)).collect::<Vec<_>>());
-    let has_body = !body.is_empty() && http.req_header().method != Method::HEAD;
-    let written = async {
-        http.write_response_header(Box::new(ResponseHeader::from(parts))).await?;
-        if has_body {
-            http.write_response_body(body, true).await?;
-        }
-        pingora::Result::<()>::Ok(())
-    };
-    written.await.inspect_err(|error| debug!(%error, "admin client disconnected")).ok()
+    let mut head = ResponseHead::new(status);
+    head.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    head.insert(CONTENT_LENGTH, body.len());
+    head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    head.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    head.headers.extend(headers.into_iter().map(|(name, value)| (Some(name), value)).collect::<Vec<_>>());
+    http.write_response(head, body, true).await
 }

@@ -1,4 +1,4 @@
-//! The connection to the client of one request, as the engine sees it: over HTTP (Pingora), or to the
+//! The connection to the client of one request, as the engine sees it: over HTTP, or to the
 //! program that started this process or the page of operators.
 //!
 //! Only this folder and the servers name Pingora. The engine writes to a [`ResponseSink`], so that
@@ -10,7 +10,6 @@
 //! access record. See `stdio` for the messages.
 
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +17,12 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use pingora::http::{RequestHeader, ResponseHeader};
+use pingora::http::ResponseHeader;
 use pingora::protocols::Digest;
-use pingora::protocols::http::ServerSession;
 use pingora::protocols::l4::socket::SocketAddr;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::proxy::Session;
 use pingora::server::ShutdownWatch;
-use pingora::{Error, ErrorType};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Mutex, Semaphore, watch};
 
@@ -33,6 +30,7 @@ use super::access_record::ExchangeFacts;
 use super::body::has_unambiguous_length;
 use super::client_address::X_REQUEST_ID;
 use super::http1::Http1ClientConnection;
+use super::http2::Http2ClientStream;
 use crate::auth::{ClientTlsInfo, network};
 use crate::fault::{ClientGone, Fault};
 use crate::jsonrpc::Id;
@@ -40,7 +38,6 @@ use crate::mcp::Era;
 use crate::mcp::classify::SESSION_ID;
 use crate::sse::Decoder;
 use crate::telemetry::trace::RequestScope;
-use crate::timing::within;
 
 /// Status and headers of a response.
 #[derive(Debug)]
@@ -50,9 +47,9 @@ pub(crate) struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Creates a head with room for a few headers.
+    /// Creates a head with room for six headers. For eight it would be twice as large.
     pub(crate) fn new(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::with_capacity(8) }
+        Self { status, headers: HeaderMap::with_capacity(6) }
     }
 
     /// Adds a header, in place of earlier ones with its name.
@@ -159,12 +156,10 @@ pub(crate) enum HttpConnection<'a> {
     },
     /// At a listener of this process, over HTTP/2.
     Http2 {
-        /// The session of the connection.
-        http: &'a mut ServerSession,
+        /// The stream of the request.
+        http: &'a mut Http2ClientStream,
         /// The signal for connections to end.
         shutdown: &'a ShutdownWatch,
-        /// The longest time for one piece of the body.
-        write_stall: Duration,
     },
     /// Through the proxy of another program, with modules that filter what is written.
     Proxy(&'a mut Session),
@@ -182,78 +177,47 @@ pub(crate) struct ExchangeProgress {
 }
 
 impl HttpConnection<'_> {
-    /// Returns Pingora's session; `None` for one of our own.
-    fn pingora(&self) -> Option<&ServerSession> {
-        match self {
-            Self::Http1 { .. } => None,
-            Self::Http2 { http, .. } => Some(http),
-            Self::Proxy(session) => Some(&session.downstream_session),
-        }
-    }
-
-    fn pingora_mut(&mut self) -> Option<&mut ServerSession> {
-        match self {
-            Self::Http1 { .. } => None,
-            Self::Http2 { http, .. } => Some(http),
-            Self::Proxy(session) => Some(&mut session.downstream_session),
-        }
-    }
-
-    fn request(&self) -> &RequestHeader {
-        match self {
-            Self::Http1 { http, .. } => http.head(),
-            Self::Http2 { http, .. } => http.req_header(),
-            Self::Proxy(session) => session.downstream_session.req_header(),
-        }
-    }
-
     fn digest(&self) -> Option<&Digest> {
         match self {
             Self::Http1 { http, .. } => Some(http.digest()),
-            _ => self.pingora()?.digest(),
+            Self::Http2 { http, .. } => Some(http.digest()),
+            Self::Proxy(session) => session.downstream_session.digest(),
         }
     }
 
     /// Attaches id, client address and trace of the request.
     pub(crate) fn set_scope(&mut self, scope: Arc<RequestScope>) {
-        let head = match self {
-            Self::Http1 { http, .. } => http.head_mut(),
-            Self::Http2 { http, .. } => http.req_header_mut(),
-            Self::Proxy(session) => session.downstream_session.req_header_mut(),
+        let extensions = match self {
+            Self::Http1 { http, .. } => &mut http.head_mut().extensions,
+            Self::Http2 { http, .. } => &mut http.head_mut().extensions,
+            Self::Proxy(session) => session.downstream_session.req_header_mut().extensions_mut(),
         };
-        head.extensions_mut().insert(scope);
+        extensions.insert(scope);
     }
 
     /// Returns the address that a connection comes from: of a proxy, if there is one.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
-        let address = match self {
-            Self::Http1 { http, .. } => http.digest().socket_digest.as_ref()?.peer_addr(),
-            _ => self.pingora()?.client_addr(),
-        };
-        address.and_then(|address| address.as_inet()).map(|address| address.ip())
+        let address = self.digest()?.socket_digest.as_ref()?.peer_addr()?.as_inet()?;
+        Some(address.ip())
     }
 
     /// Returns the address that a connection was made to.
     pub(crate) fn server_address(&self) -> Option<&SocketAddr> {
-        match self {
-            Self::Http1 { http, .. } => http.digest().socket_digest.as_ref()?.local_addr(),
-            _ => self.pingora()?.server_addr(),
-        }
+        self.digest()?.socket_digest.as_ref()?.local_addr()
     }
 
     /// Returns the status of the response, 0 without one, and the bytes of the bodies of request and response.
     pub(crate) fn progress(&self) -> ExchangeProgress {
-        match (self, self.pingora()) {
-            (Self::Http1 { http, .. }, _) => {
-                ExchangeProgress { status: http.status(), bytes_in: http.received(), bytes_out: http.sent() }
+        let (status, bytes_in, bytes_out) = match self {
+            Self::Http1 { http, .. } => (http.status(), http.received(), http.sent()),
+            Self::Http2 { http, .. } => (http.status(), http.received(), http.sent()),
+            Self::Proxy(session) => {
+                let http = &session.downstream_session;
+                let status = http.response_written().map_or(0, |response| response.status.as_u16());
+                (status, http.body_bytes_read() as u64, http.body_bytes_sent() as u64)
             }
-            (_, Some(http)) => ExchangeProgress {
-                status: http.response_written().map_or(0, |response| response.status.as_u16()),
-                bytes_in: http.body_bytes_read() as u64,
-                bytes_out: http.body_bytes_sent() as u64,
-            },
-            (_, None) => ExchangeProgress::default(),
-        }
+        };
+        ExchangeProgress { status, bytes_in, bytes_out }
     }
 
     /// Sets the end of a connection without requests, and whether another may follow at all.
@@ -270,38 +234,15 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// Returns the header of a response, with the id of the request.
-    fn header(&self, head: ResponseHead) -> Box<ResponseHeader> {
-        let (mut parts, ()) = http::Response::new(()).into_parts();
-        (parts.status, parts.headers) = (head.status, head.headers);
-        if let Some(scope) = scope(self.request())
-            && let Ok(mut id) = HeaderValue::from_str(scope.id())
-        {
-            // No two are the same: HTTP/2 would keep each in the table of its connection, and compare the next with all of them.
-            id.set_sensitive(true);
-            parts.headers.insert(X_REQUEST_ID, id);
-        }
-        Box::new(ResponseHeader::from(parts))
-    }
-
-    /// Writes a piece of the body; `end` for the last one.
-    async fn write_piece(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        let written = match self {
-            Self::Http1 { http, .. } => return http.write_body(bytes, end).await,
-            Self::Http2 { http, write_stall, .. } => {
-                // The timeout of Pingora reads the clock for each piece.
-                in_time(*write_stall, pin!(http.write_response_body(bytes, end))).await
-            }
-            Self::Proxy(session) => session.write_response_body(Some(bytes), end).await,
-        };
-        written.map_err(|error| client_gone(&error))
-    }
-
     /// Ends the response with these trailers, over HTTP/2.
     pub(super) async fn write_trailers(&mut self, trailers: HeaderMap) -> Result<(), ClientGone> {
-        match self.pingora_mut() {
-            Some(http) => http.write_response_trailers(trailers).await.map_err(|error| client_gone(&error)),
-            None => Err(ClientGone),
+        match self {
+            Self::Http1 { .. } => Err(ClientGone),
+            Self::Http2 { http, .. } => http.write_trailers(trailers),
+            Self::Proxy(session) => {
+                let written = session.downstream_session.write_response_trailers(trailers).await;
+                written.map_err(|error| client_gone(&error))
+            }
         }
     }
 
@@ -309,39 +250,23 @@ impl HttpConnection<'_> {
     pub(crate) fn set_write_stall(&mut self, limit: Duration) {
         match self {
             Self::Http1 { http, .. } => http.set_write_stall(limit),
-            Self::Http2 { write_stall, .. } => *write_stall = limit,
+            Self::Http2 { http, .. } => http.set_write_stall(limit),
             Self::Proxy(session) => session.downstream_session.set_write_timeout(Some(limit)),
-        }
-    }
-
-    /// Returns true if the process is about to end.
-    fn is_ending(&self) -> bool {
-        match self {
-            Self::Http1 { shutdown, .. } | Self::Http2 { shutdown, .. } => *shutdown.borrow(),
-            Self::Proxy(session) => session.is_process_shutting_down(),
         }
     }
 }
 
 impl ResponseSink for HttpConnection<'_> {
     fn head(&self) -> &Parts {
-        self.request()
+        match self {
+            Self::Http1 { http, .. } => http.head(),
+            Self::Http2 { http, .. } => http.head(),
+            Self::Proxy(session) => session.downstream_session.req_header(),
+        }
     }
 
     async fn write_head(&mut self, head: ResponseHead, end: bool) -> Result<(), ClientGone> {
-        match self {
-            Self::Http1 { http, .. } => http.write_response(head, Bytes::new(), end).await,
-            Self::Http2 { .. } => {
-                let header = self.header(head);
-                let Self::Http2 { http, .. } = self else { return Err(ClientGone) };
-                http.write_response_header(header).await.map_err(|error| client_gone(&error))
-            }
-            Self::Proxy(_) => {
-                let header = self.header(head);
-                let Self::Proxy(session) = self else { return Err(ClientGone) };
-                session.write_response_header(header, end).await.map_err(|error| client_gone(&error))
-            }
-        }
+        self.write_response(head, Bytes::new(), end).await
     }
 
     async fn write_response(
@@ -350,21 +275,29 @@ impl ResponseSink for HttpConnection<'_> {
         bytes: Bytes,
         end: bool,
     ) -> Result<(), ClientGone> {
-        if let Self::Http1 { http, .. } = self {
-            return http.write_response(head, bytes, end).await;
+        match self {
+            Self::Http1 { http, .. } => http.write_response(head, bytes, end).await,
+            Self::Http2 { http, .. } => http.write_response(head, bytes, end).await,
+            Self::Proxy(session) => write_by_proxy(session, head, bytes, end).await,
         }
-        self.write_head(head, false).await?;
-        self.write_piece(bytes, end).await
     }
 
     async fn write_body(&mut self, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
-        self.write_piece(bytes, end).await
+        match self {
+            Self::Http1 { http, .. } => http.write_body(bytes, end).await,
+            Self::Http2 { http, .. } => http.write_body(bytes, end).await,
+            Self::Proxy(session) => {
+                let written = session.write_response_body(Some(bytes), end).await;
+                written.map_err(|error| client_gone(&error))
+            }
+        }
     }
 
     fn close_after_response(&mut self) {
         match self {
             Self::Http1 { http, .. } => http.close_after_response(),
-            Self::Http2 { http, .. } => http.set_keepalive(None),
+            // Its connection is for others, too.
+            Self::Http2 { .. } => {}
             Self::Proxy(session) => session.downstream_session.set_keepalive(None),
         }
     }
@@ -372,25 +305,29 @@ impl ResponseSink for HttpConnection<'_> {
     async fn shut_down(&mut self) {
         match self {
             Self::Http1 { http, .. } => http.shut_down(),
-            Self::Http2 { http, .. } => http.shutdown().await,
+            Self::Http2 { http, .. } => http.shut_down(),
             Self::Proxy(session) => session.downstream_session.shutdown().await,
         }
     }
 
     async fn disconnected(&mut self) {
-        // Any byte after the client's body counts as a disconnect: Pingora cannot answer it in order.
-        let left = match self {
-            Self::Http1 { http, .. } => return http.disconnected().await,
-            Self::Http2 { http, .. } => http.read_body_or_idle(true).await,
-            Self::Proxy(session) => session.downstream_session.read_body_or_idle(true).await,
-        };
-        if let Err(error) = left {
-            tracing::trace!(%error, "client disconnected");
+        match self {
+            Self::Http1 { http, .. } => http.disconnected().await,
+            Self::Http2 { http, .. } => http.disconnected().await,
+            // Any byte after the client's body counts as a disconnect: Pingora cannot answer it in order.
+            Self::Proxy(session) => {
+                if let Err(error) = session.downstream_session.read_body_or_idle(true).await {
+                    tracing::trace!(%error, "client disconnected");
+                }
+            }
         }
     }
 
     fn is_shutting_down(&self) -> bool {
-        self.is_ending()
+        match self {
+            Self::Http1 { shutdown, .. } | Self::Http2 { shutdown, .. } => *shutdown.borrow(),
+            Self::Proxy(session) => session.is_process_shutting_down(),
+        }
     }
 }
 
@@ -403,13 +340,13 @@ pub(crate) fn attach_client_tls(info: ClientTlsInfo) -> Arc<ProxyDigest> {
 }
 
 /// Returns the facts of the TLS handshake in the digest of a connection; `None` without TLS.
-pub(crate) fn attached_client_tls(connection: &Digest) -> Option<&ClientTlsInfo> {
+fn attached_client_tls(connection: &Digest) -> Option<&ClientTlsInfo> {
     connection.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref()
 }
 
 impl ClientConnection for HttpConnection<'_> {
     fn client_network(&self) -> Option<IpAddr> {
-        match scope(self.request()) {
+        match scope(self.head()) {
             Some(scope) => scope.client().map(network),
             None => self.peer().map(network),
         }
@@ -428,17 +365,19 @@ impl ClientConnection for HttpConnection<'_> {
             Self::Http1 { http, .. } => {
                 http.continue_body().await.map_err(|ClientGone| Fault::BodyIncomplete)
             }
-            _ => match self.pingora_mut() {
-                Some(http) => http.write_continue_response().await.map_err(|_| Fault::BodyIncomplete),
-                None => Err(Fault::BodyIncomplete),
-            },
+            // Its flow control lets clients send.
+            Self::Http2 { .. } => Ok(()),
+            Self::Proxy(session) => {
+                let written = session.downstream_session.write_continue_response().await;
+                written.map_err(|_| Fault::BodyIncomplete)
+            }
         }
     }
 
     async fn read_body(&mut self) -> Result<Option<Bytes>, Fault> {
         match self {
             Self::Http1 { http, .. } => http.read_body().await,
-            Self::Http2 { http, .. } => http.read_request_body().await.map_err(|_| Fault::BodyIncomplete),
+            Self::Http2 { http, .. } => http.read_body().await,
             Self::Proxy(session) => {
                 session.downstream_session.read_request_body().await.map_err(|_| Fault::BodyIncomplete)
             }
@@ -446,23 +385,34 @@ impl ClientConnection for HttpConnection<'_> {
     }
 
     fn set_read_timeout(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        // One of our own has no timeout for a piece: whole bodies have one.
-        let http = self.pingora_mut()?;
-        let before = http.get_read_timeout();
-        http.set_read_timeout(timeout);
+        // Elsewhere a piece has no timeout: whole bodies have one.
+        let Self::Proxy(session) = self else { return None };
+        let before = session.downstream_session.get_read_timeout();
+        session.downstream_session.set_read_timeout(timeout);
         before
     }
 }
 
-/// Returns the result of a write, or an error if it takes longer than `limit`.
-async fn in_time<W>(limit: Duration, write: Pin<&mut W>) -> pingora::Result<()>
-where
-    W: Future<Output = pingora::Result<()>>,
-{
-    match within(limit, write).await {
-        Some(written) => written,
-        None => Err(Error::explain(ErrorType::WriteTimedout, "the client does not read")),
+/// Writes a response by the session of a proxy.
+async fn write_by_proxy(
+    session: &mut Session,
+    head: ResponseHead,
+    bytes: Bytes,
+    end: bool,
+) -> Result<(), ClientGone> {
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    (parts.status, parts.headers) = (head.status, head.headers);
+    if let Some(scope) = scope(session.downstream_session.req_header())
+        && let Ok(id) = HeaderValue::from_str(scope.id())
+    {
+        parts.headers.insert(X_REQUEST_ID, id);
     }
+    let header = Box::new(ResponseHeader::from(parts));
+    let written = async {
+        session.write_response_header(header, end && bytes.is_empty()).await?;
+        if bytes.is_empty() { Ok(()) } else { session.write_response_body(Some(bytes), end).await }
+    };
+    written.await.map_err(|error| client_gone(&error))
 }
 
 /// Returns the scope of a request that the gateway handles.

@@ -7,7 +7,6 @@
 //!
 //! See `transport::http1` for the other side, of which the framing of bodies is shared, `server::http1` for the loop.
 
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -15,8 +14,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Version};
 use httparse::{ParserConfig, Status};
 use pingora::http::RequestHeader;
@@ -29,16 +29,12 @@ use tokio::time::{Instant, timeout};
 use super::connection::{ResponseHead, scope};
 use crate::fault::{ClientGone, Fault};
 use crate::timing::{ReusableTimer, within};
-use crate::transport::{BodyDecoder, head_length, is_sparse};
+use crate::transport::{BodyDecoder, READ_BYTES, head_length, held_bytes, is_sparse, poll_read};
 
 /// Maximum number of lines of a head.
 const MAX_LINES: usize = 256;
 /// Maximum bytes of the trailers of a request, which are not used.
 const MAX_TRAILER_BYTES: usize = 8 * 1024;
-/// Size of the buffer of each thread, in bytes.
-const READ_BYTES: usize = 64 * 1024;
-/// Bytes that hold a whole buffer, rather than a copy: it is at most a third larger.
-const DENSE_BYTES: usize = READ_BYTES / 4 * 3;
 /// Size of a body that is copied behind its head, in bytes: one write costs the system less than one with several pieces.
 const COPIED_BYTES: usize = 4 * 1024;
 /// The maximum number of bytes that are discarded of a refused client, so that it can read the refusal.
@@ -74,7 +70,7 @@ pub(crate) struct Http1ClientConnection {
     /// For the deadline of a head.
     alarm: ReusableTimer,
     /// The head of the request.
-    head: RequestHeader,
+    head: Parts,
     body: BodyDecoder,
     /// Bytes of the request's body so far.
     received: u64,
@@ -141,12 +137,12 @@ impl Http1ClientConnection {
     }
 
     /// Returns the head of the request.
-    pub(crate) fn head(&self) -> &RequestHeader {
+    pub(crate) fn head(&self) -> &Parts {
         &self.head
     }
 
     /// Returns the head of the request.
-    pub(crate) fn head_mut(&mut self) -> &mut RequestHeader {
+    pub(crate) fn head_mut(&mut self) -> &mut Parts {
         &mut self.head
     }
 
@@ -207,7 +203,7 @@ impl Http1ClientConnection {
         max_bytes: usize,
     ) -> Poll<Result<(), HeadError>> {
         loop {
-            let bytes = match poll_read(&mut self.stream, cx) {
+            let bytes = match poll_read(&mut self.stream, cx, READ_BYTES) {
                 Poll::Ready(Ok(bytes)) if !bytes.is_empty() => bytes,
                 Poll::Ready(Ok(_) | Err(_)) => return Poll::Ready(Err(HeadError::Ended)),
                 Poll::Pending => return Poll::Pending,
@@ -271,9 +267,9 @@ impl Http1ClientConnection {
                     return Poll::Ready(Err(Fault::BodyIncomplete));
                 }
             }
-            match ready!(poll_read(&mut self.stream, cx)) {
+            match ready!(poll_read(&mut self.stream, cx, READ_BYTES)) {
                 Ok(bytes) if !bytes.is_empty() => {
-                    self.buffer = if bytes.len() < DENSE_BYTES { bytes.len() } else { READ_BYTES };
+                    self.buffer = held_bytes(&bytes);
                     self.unread = bytes;
                 }
                 Ok(_) | Err(_) => {
@@ -479,7 +475,7 @@ impl Http1ClientConnection {
             self.end();
             let mut drained = 0;
             while drained <= MAX_DRAINED_BYTES {
-                match poll_fn(|cx| poll_read(&mut self.stream, cx)).await?.len() {
+                match poll_fn(|cx| poll_read(&mut self.stream, cx, READ_BYTES)).await?.len() {
                     0 => break,
                     count => drained += count,
                 }
@@ -562,25 +558,6 @@ async fn write_pieces(stream: &mut Stream, pieces: [&[u8]; 3]) -> io::Result<()>
     .await
 }
 
-/// Reads what has come: no bytes at the end of the stream.
-///
-/// They are read into the buffer of the thread, and copied. Bytes that fill most of it are returned with the buffer, and the next
-/// read has a new one.
-fn poll_read(stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-    thread_local! {
-        static BUFFER: RefCell<BytesMut> = RefCell::new(BytesMut::new());
-    }
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        buffer.reserve(READ_BYTES);
-        ready!(pin!(stream.read_buf(&mut buffer.limit(READ_BYTES))).poll(cx))?;
-        Poll::Ready(Ok(match buffer.len() {
-            DENSE_BYTES.. => std::mem::take(buffer).freeze(),
-            _ => Bytes::copy_from_slice(buffer),
-        }))
-    })
-}
-
 /// The bytes of a head so far.
 #[derive(Default)]
 struct HeadReader {
@@ -602,7 +579,7 @@ struct WholeHead {
 impl HeadReader {
     /// Adds bytes. Returns the head and the bytes after it, once it is whole.
     fn add(&mut self, mut bytes: Bytes, max_bytes: usize) -> Result<Option<WholeHead>, HeadError> {
-        let buffer = if bytes.len() < DENSE_BYTES { bytes.len() } else { READ_BYTES };
+        let buffer = held_bytes(&bytes);
         match self.bytes.is_empty() {
             true => {
                 let length = bytes.len();
@@ -641,7 +618,7 @@ fn is_blank(bytes: Option<&[u8]>) -> bool {
 }
 
 /// Parses a whole head. Values share its bytes.
-fn parse_head(head: &Bytes) -> Result<RequestHeader, HeadError> {
+fn parse_head(head: &Bytes) -> Result<Parts, HeadError> {
     let mut lines = [const { MaybeUninit::uninit() }; MAX_LINES];
     let mut parsed = httparse::Request::new(&mut []);
     let status = ParserConfig::default().parse_request_with_uninit_headers(&mut parsed, head, &mut lines);
@@ -661,12 +638,12 @@ fn parse_head(head: &Bytes) -> Result<RequestHeader, HeadError> {
         request.append_header(name, value).map_err(|_| HeadError::Malformed("headers"))?;
     }
     validate_request_authority(&request).map_err(|_| HeadError::Malformed("authority"))?;
-    Ok(request)
+    Ok(request.into())
 }
 
 /// A request, and its end.
 struct RequestFraming {
-    head: RequestHeader,
+    head: Parts,
     body: BodyDecoder,
     /// True if every reader finds the same end, so that another request may follow on the connection.
     is_unambiguous: bool,
@@ -676,7 +653,7 @@ impl RequestFraming {
     /// Finds the end of a request (RFC 9112 §6.3).
     ///
     /// A proxy before the gateway may have read a request differently that has a length beside chunks, or names chunks twice (§6.1).
-    fn of(mut head: RequestHeader) -> Result<Self, HeadError> {
+    fn of(mut head: Parts) -> Result<Self, HeadError> {
         let malformed = |_| HeadError::Malformed("framing of the body");
         let body =
             BodyDecoder::of_request(head.version, &head.headers, MAX_TRAILER_BYTES).map_err(malformed)?;
@@ -684,13 +661,13 @@ impl RequestFraming {
         let Some(only) = codings.next() else { return Ok(Self { head, body, is_unambiguous: true }) };
         let is_chunked = only.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
         // A length beside chunks means nothing.
-        let has_length = head.remove_header(&CONTENT_LENGTH).is_some();
+        let has_length = head.headers.remove(CONTENT_LENGTH).is_some();
         Ok(Self { head, body, is_unambiguous: is_chunked && !has_length })
     }
 }
 
 /// Returns true if the client wants to send another request on the connection (RFC 9112 §9.3).
-fn wants_reuse(head: &RequestHeader) -> bool {
+fn wants_reuse(head: &Parts) -> bool {
     let has = |token: &[u8]| {
         let values = head.headers.get_all(CONNECTION).iter();
         values
@@ -701,8 +678,8 @@ fn wants_reuse(head: &RequestHeader) -> bool {
 }
 
 /// Returns the head of a connection without a request.
-fn no_head() -> RequestHeader {
-    RequestHeader::from(http::Request::new(()).into_parts().0)
+fn no_head() -> Parts {
+    http::Request::new(()).into_parts().0
 }
 
 #[cfg(test)]
@@ -1014,6 +991,69 @@ mod tests {
         assert_eq!(http.write_response(another, Bytes::new(), true).await, Err(ClientGone));
         assert_eq!((http.status(), http.sent()), (200, 0));
         assert!(!http.finish().await);
+    }
+
+    /// The first request in these bytes, which come in pieces of this size: its head, the data of its body, and its end.
+    async fn first_request(bytes: &[u8], piece: usize) -> String {
+        let (mut http, mut client) = pair(piece);
+        let sending = async {
+            // Fails if the connection ends before.
+            _ = client.write_all(bytes).await;
+            drop(client);
+        };
+        let reading = async move {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            if let Err(error) = http.read_head(MAX_HEAD, deadline, std::future::pending()).await {
+                return format!("{error:?}");
+            }
+            let mut data = Vec::new();
+            let end = loop {
+                match http.read_body().await {
+                    Ok(Some(piece)) => data.extend_from_slice(&piece),
+                    Ok(None) => break "whole",
+                    Err(_) => break "incomplete",
+                }
+            };
+            let Parts { method, uri, version, headers, .. } = http.head();
+            format!("{method} {uri} {version:?} {headers:?} {data:?} {end}")
+        };
+        tokio::join!(sending, reading).1
+    }
+
+    /// Requests, of which the next test changes bytes.
+    const REQUESTS: [&str; 4] = [
+        "\r\nPOST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabcdeGET / HTTP/1.1\r\n\r\n",
+        "POST /mcp?x=1 HTTP/1.1\r\nhost:a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=\"1\"\r\nabc\r\n0\r\nA: b\r\n\r\n",
+        "GET http://a/ HTTP/1.0\nHost: a\nConnection: keep-alive, close\n\n",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: gzip, chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+    ];
+    /// Bytes of the grammar, and others.
+    const BYTES: [&[u8]; 16] = [
+        b"", b" ", b"\r", b"\n", b"\r\n", b":", b",", b"0", b"9", b"f", b"\t", b"\0", b"\xff", b"\\", b"@",
+        b"//",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        /// Two readers of one connection could see different requests otherwise.
+        #[test]
+        fn request_is_the_same_in_pieces_of_any_size(
+            request in 0_usize..4,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..3, 0_usize..16), 0..4),
+            piece in 1_usize..40,
+        ) {
+            let mut bytes = REQUESTS[request].as_bytes().to_vec();
+            for (place, removed, inserted) in changes {
+                let at = place.index(bytes.len());
+                bytes.splice(at..bytes.len().min(at + removed), BYTES[inserted].iter().copied());
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let (whole, in_pieces) = runtime.block_on(async {
+                (first_request(&bytes, 8192).await, first_request(&bytes, piece).await)
+            });
+            prop_assert_eq!(whole, in_pieces, "{:?}", String::from_utf8_lossy(&bytes));
+        }
     }
 
     proptest! {

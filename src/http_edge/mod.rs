@@ -10,6 +10,7 @@ mod connection;
 mod grpc;
 mod host_policy;
 mod http1;
+mod http2;
 mod response;
 mod route;
 #[cfg(test)]
@@ -28,7 +29,7 @@ pub(crate) use access_record::{AccessRecord, ListenerEdge, outcome_of};
 pub(crate) use body::{BodyReader, header_fits};
 pub(crate) use connection::{
     ClientConnection, HttpConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, ResponseHead,
-    ResponseSink, attach_client_tls, attached_client_tls, scope,
+    ResponseSink, attach_client_tls, scope,
 };
 pub(crate) use grpc::{
     ACCEPT_ENCODING as GRPC_ACCEPT_ENCODING, GRPC, TrailerSink, is_grpc, message_encoding, request_timeout,
@@ -36,6 +37,7 @@ pub(crate) use grpc::{
 };
 pub(crate) use host_policy::{HostPolicy, PublicUrl, authority, check_certificate, check_host, preflight};
 pub(crate) use http1::{HeadError, Http1ClientConnection};
+pub(crate) use http2::Http2ClientStream;
 pub(crate) use response::{
     Accepts, Headers, SseWriter, abort, begin, cacheable_json, empty, events, fault, fault_headers, give_up,
     json, refused, reject_unproven_push, reply, text, whole,

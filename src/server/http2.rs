@@ -1,7 +1,7 @@
 //! The requests of one HTTP/2 connection, each on a stream and in a task of its own.
 //!
-//! Pingora has this too, with a timer that starts a thread of Pingora's, which wakes 100 times a second, and with one more
-//! wake-up of the connection after each request.
+//! Pingora has this too, with a timer that starts a thread of Pingora's, which wakes 100 times a second, and with one more wake-up
+//! of the connection after each request. See `http_edge::http2` for a stream.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,55 +10,54 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use pingora::apps::HttpServerApp;
-use pingora::protocols::http::ServerSession;
-use pingora::protocols::http::v2::server::{H2Accept, HttpSession, handshake};
+use bytes::Bytes;
+use h2::RecvStream;
+use h2::server::{Builder, SendResponse};
+use http::Request;
 use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::time::Instant;
 
+use super::app::{HttpApp, Served};
+use crate::http_edge::{Http2ClientStream, HttpConnection};
 use crate::timing::{ReusableTimer, after};
 
 /// Number of malformed requests that a connection may have. The next one ends it.
-const MAX_REJECTED_STREAMS: usize = 32;
+const MAX_REFUSED_STREAMS: usize = 32;
 
 /// Serves a connection until its client closes it, it was idle for too long, or it has served its last request after the
 /// signal for connections to end.
-pub(crate) async fn serve_http2<A: HttpServerApp + Send + Sync + 'static>(
-    app: &Arc<A>,
-    stream: Stream,
-    shutdown: &ShutdownWatch,
-) {
+pub(crate) async fn serve_http2<A: HttpApp>(app: &Arc<A>, stream: Stream, shutdown: &ShutdownWatch) {
     let digest = Arc::new(Digest {
         ssl_digest: stream.get_ssl_digest(),
         timing_digest: stream.get_timing_digest(),
         proxy_digest: stream.get_proxy_digest(),
         socket_digest: stream.get_socket_digest(),
     });
-    let mut connection = match handshake(stream, app.h2_options()).await {
+    let limits = app.limits();
+    let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
+    let mut options = Builder::new();
+    options.max_concurrent_streams(limits.streams).max_header_list_size(head_bytes);
+    let mut connection = match options.handshake(stream).await {
         Ok(connection) => connection,
         Err(error) => return tracing::debug!(%error, "HTTP/2 connection did not begin"),
     };
     let active = Arc::new(ActiveStreams::new());
-    let mut idle = IdleTimeout::new(app.server_options().and_then(|options| options.h2_idle_timeout));
-    let mut requests = RequestStreams { app, shutdown, active: &active, rejected: 0 };
+    let mut idle = IdleTimeout::new(limits.keep_alive);
+    let mut requests = RequestStreams { app, shutdown, digest, active: &active, refused: 0 };
     let (mut ends, mut is_ending) = (pin!(ends(shutdown.clone())), false);
     loop {
-        let event = {
-            // Polls the whole connection, its writes too. Cancel-safe.
-            let mut accept = pin!(HttpSession::from_h2_conn(&mut connection, Arc::clone(&digest)));
-            poll_fn(|cx| {
-                if let Poll::Ready(accepted) = accept.as_mut().poll(cx) {
-                    return Poll::Ready(ConnectionEvent::Accepted(accepted));
-                }
-                if !is_ending && ends.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(ConnectionEvent::Shutdown);
-                }
-                idle.poll(cx, &active).map(|()| ConnectionEvent::Idle)
-            })
-            .await
-        };
-        match event {
+        let event = poll_fn(|cx| {
+            // Polls the whole connection, its writes too.
+            if let Poll::Ready(accepted) = connection.poll_accept(cx) {
+                return Poll::Ready(ConnectionEvent::Accepted(accepted));
+            }
+            if !is_ending && ends.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(ConnectionEvent::Shutdown);
+            }
+            idle.poll(cx, &active).map(|()| ConnectionEvent::Idle)
+        });
+        match event.await {
             ConnectionEvent::Accepted(accepted) => {
                 if !requests.begin(accepted) {
                     return;
@@ -73,6 +72,9 @@ pub(crate) async fn serve_http2<A: HttpServerApp + Send + Sync + 'static>(
     }
 }
 
+/// A request on a stream of its own; `None` at the end of the connection.
+type AcceptedStream = Option<Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>>;
+
 /// Next event of a connection.
 #[expect(
     clippy::large_enum_variant,
@@ -80,7 +82,7 @@ pub(crate) async fn serve_http2<A: HttpServerApp + Send + Sync + 'static>(
 )]
 enum ConnectionEvent {
     /// A stream came, or the connection has ended.
-    Accepted(pingora::Result<Option<H2Accept>>),
+    Accepted(AcceptedStream),
     /// Connections must end.
     Shutdown,
     /// The connection was idle for too long.
@@ -98,35 +100,37 @@ pub(super) async fn ends(mut shutdown: ShutdownWatch) {
 struct RequestStreams<'a, A> {
     app: &'a Arc<A>,
     shutdown: &'a ShutdownWatch,
+    digest: Arc<Digest>,
     active: &'a Arc<ActiveStreams>,
     /// Number of malformed requests so far.
-    rejected: usize,
+    refused: usize,
 }
 
-impl<A: HttpServerApp + Send + Sync + 'static> RequestStreams<'_, A> {
+impl<A: HttpApp> RequestStreams<'_, A> {
     /// Serves the request of a stream, if there is one. Returns false if the connection must end.
-    fn begin(&mut self, accepted: pingora::Result<Option<H2Accept>>) -> bool {
-        match accepted {
-            Ok(Some(H2Accept::Session(session))) => {
-                let (app, shutdown, active) =
-                    (Arc::clone(self.app), self.shutdown.clone(), self.active.begin());
-                tokio::spawn(async move {
-                    app.process_new_http(ServerSession::new_http2(session), &shutdown).await;
-                    drop(active);
-                });
-                true
-            }
-            // It has its response already, which cost something.
-            Ok(Some(H2Accept::Rejected)) => {
-                self.rejected += 1;
-                self.rejected <= MAX_REJECTED_STREAMS
-            }
-            Ok(None) => false,
-            Err(error) => {
+    fn begin(&mut self, accepted: AcceptedStream) -> bool {
+        let (request, response) = match accepted {
+            Some(Ok(accepted)) => accepted,
+            Some(Err(error)) => {
                 tracing::debug!(%error, "HTTP/2 connection failed");
-                false
+                return false;
             }
-        }
+            None => return false,
+        };
+        let Some(mut http) = Http2ClientStream::begin(request, response, Arc::clone(&self.digest)) else {
+            // It has its response already, which cost something.
+            self.refused += 1;
+            return self.refused <= MAX_REFUSED_STREAMS;
+        };
+        let (app, shutdown, active) = (Arc::clone(self.app), self.shutdown.clone(), self.active.begin());
+        tokio::spawn(async move {
+            let mut request = HttpConnection::Http2 { http: &mut http, shutdown: &shutdown };
+            let served: Served<'_> = Box::pin(app.serve(&mut request));
+            served.await;
+            http.finish();
+            drop(active);
+        });
+        true
     }
 }
 
@@ -139,8 +143,7 @@ struct IdleTimeout {
 }
 
 impl IdleTimeout {
-    fn new(limit: Option<Duration>) -> Self {
-        let limit = limit.unwrap_or(Duration::MAX);
+    fn new(limit: Duration) -> Self {
         Self { limit, timer: ReusableTimer::default(), due: after(Instant::now(), limit) }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Out of scope: responses (see `gateway`), certificates (see `tls`).
 
+mod app;
 mod connection_limit;
 mod http1;
 mod http2;
@@ -13,20 +14,14 @@ mod upgrade;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use connection_limit::{ConnectionLimit, ConnectionLimits, ListenerConnections};
-use http::{Method, StatusCode};
-use http1::HeadLimits;
-use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora::protocols::TcpKeepalive;
-use pingora::protocols::http::ServerSession;
-use pingora::protocols::http::v2::server::{H2Options, default_h2_options};
 use pingora::protocols::l4::stream::L4BufferSettings;
 use pingora::server::configuration::{Opt, ServerConf};
 use pingora::server::{RunArgs, Server, ShutdownWatch};
@@ -45,15 +40,19 @@ use crate::http_edge::HttpConnection;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
-pub(crate) use http1::{Http1App, serve_one_request};
+pub(crate) use app::{HttpApp, HttpLimits};
+pub(crate) use http1::serve_http1;
 pub(crate) use http2::serve_http2;
 pub(crate) use reload::ReloadSource;
-pub(crate) use shutdown::{EndSignals, FreshConnection, ListenerShutdown, survive_file_size_limit};
+pub(crate) use shutdown::{EndSignals, ListenerShutdown, survive_file_size_limit};
 pub(crate) use upgrade::ServiceManager;
 
 /// The size of Pingora's buffers of a client connection, in bytes: larger reads and writes pass by. What is read goes into a buffer
 /// of the thread (HTTP/1.1, TLS) or of the connection (HTTP/2), and a response is written as one piece.
 const SOCKET_BUFFERS: usize = 64;
+
+/// The maximum number of concurrent requests on a connection of HTTP/2.
+const MAX_STREAMS: u32 = 100;
 
 /// The maximum time for which the system keeps a connection with a peer that acknowledges nothing.
 const MAX_USER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -297,8 +296,7 @@ impl TlsTerminal {
             .map_err(|problem| StartError::Tls(address, problem))?;
         self.listeners.push(endpoint.clone());
         let (app, threads) = (Arc::new(app), handshake_threads(&mut self.threads, server)?);
-        let within = limits.header_read;
-        Ok(TlsAcceptor { app, endpoint, threads, within, listeners: served.end.clone() })
+        Ok(TlsAcceptor { app, endpoint, threads, within: limits.header_read, listeners: served.end.clone() })
     }
 }
 
@@ -332,13 +330,10 @@ fn add_listeners(
         };
         let (address, socket, tls) =
             (listener.address, socket(listener, settings.limits.write_stall), listener.tls.clone());
-        let app = listener_app(settings, end, gateway.clone(), place);
+        let limits = HttpLimits::new(&settings.limits, MAX_STREAMS, gateway.metrics().clone());
+        let app = ListenerApp { gateway: gateway.clone(), listener: place, limits };
         let Some(tls) = tls else {
-            let app = HttpVersionDetector {
-                app: Arc::new(app),
-                within: settings.limits.header_read,
-                listeners: end.clone(),
-            };
+            let app = HttpVersionDetector { app: Arc::new(app), listeners: end.clone() };
             services.push(server.add_service(listening(app, served, connections, socket)));
             continue;
         };
@@ -363,7 +358,7 @@ fn add_admin(
         warn_if_exposed(admin);
         let app = AdminApp::new(gateway, admin, settings, served.reloader.cloned());
         services.push(match admin.tls.clone() {
-            None => server.add_service(admin_service("admin", app, served, admin.address)),
+            None => server.add_service(admin_service("admin", plain(app, served), served, admin.address)),
             Some(tls) => {
                 let listener = TerminatedListener { address: admin.address, tls };
                 let app = terminal.accept(app, listener, served, server, limits)?;
@@ -373,7 +368,12 @@ fn add_admin(
     }
     if let Some(health) = &settings.health {
         let app = AdminApp::probes(gateway, health, settings);
-        services.push(server.add_service(admin_service("health", app, served, health.address)));
+        services.push(server.add_service(admin_service(
+            "health",
+            plain(app, served),
+            served,
+            health.address,
+        )));
     }
     Ok(services)
 }
@@ -406,6 +406,11 @@ fn handshake_threads(
     }
     let threads = HandshakeThreads::start(server.configuration.threads).map_err(StartError::Threads)?;
     Ok(Arc::clone(started.insert(Arc::new(threads))))
+}
+
+/// Returns an application of operators as one that serves connections without TLS.
+fn plain(app: AdminApp, served: ServedGateway<'_>) -> HttpVersionDetector<AdminApp> {
+    HttpVersionDetector { app: Arc::new(app), listeners: served.end.clone() }
 }
 
 fn listening<A>(
@@ -442,24 +447,6 @@ fn admin_service<A>(
     YieldingService { service, ending: end.clone() }
 }
 
-/// Creates the application of one listener, by its place in the settings.
-fn listener_app(
-    settings: &Settings,
-    end: &ListenerShutdown,
-    gateway: Gateway,
-    listener: usize,
-) -> ListenerApp {
-    let limits = &settings.limits;
-    let mut options = HttpServerOptions::default();
-    options.h2_idle_timeout = Some(limits.keep_alive);
-    let mut h2_options = default_h2_options();
-    let header_bytes = u32::try_from(limits.header).unwrap_or(u32::MAX);
-    h2_options.max_concurrent_streams(100).max_header_list_size(header_bytes);
-    let metrics = gateway.metrics().clone();
-    let heads = HeadLimits::new(limits.header, limits.header_read, limits.keep_alive, metrics);
-    ListenerApp { gateway, listener, heads, listeners: end.clone(), options, h2_options }
-}
-
 impl PreparedServer {
     /// Runs until a signal ends the process, and then until requests under way are done.
     pub(crate) fn run(self) -> ! {
@@ -491,8 +478,7 @@ fn conf(settings: &Settings, upgrade: &UpgradeCoordinator) -> ServerConf {
         upgrade_sock: upgrade.sockets().to_string_lossy().into_owned(),
         grace_period_seconds: Some(grace.saturating_add(1)),
         graceful_shutdown_timeout_seconds: Some(1),
-        // Timers of tokio for all timeouts of a second and more. Pingora's own, as that of an idle connection of
-        // HTTP/2, start a thread that wakes 100 times a second.
+        // Timers of tokio for all timeouts of a second and more: Pingora's own start a thread that wakes 100 times a second.
         fast_timeout_to_tokio_threshold_seconds: Some(0),
         ..ServerConf::default()
     }
@@ -559,58 +545,15 @@ struct ListenerApp {
     gateway: Gateway,
     /// The place of the listener in the settings.
     listener: usize,
-    /// The limits of heads by HTTP/1.1.
-    heads: HeadLimits,
-    /// The end of the listeners, which waits for first requests.
-    listeners: ListenerShutdown,
-    options: HttpServerOptions,
-    h2_options: H2Options,
+    limits: HttpLimits,
 }
 
-#[async_trait]
-impl HttpServerApp for ListenerApp {
-    // Serves a request of HTTP/2, of which the header was read. No connection is left to be reused. Written out: the macro would hold
-    // the session twice in the future of each stream.
-    fn process_new_http<'life0, 'life1, 'async_trait>(
-        self: &'life0 Arc<Self>,
-        mut http: ServerSession,
-        shutdown: &'life1 ShutdownWatch,
-    ) -> Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'async_trait>>
-    where
-        'life0: 'async_trait,
-        'life1: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
-            if http.req_header().method == Method::CONNECT {
-                if let Err(error) = http.respond_error(StatusCode::METHOD_NOT_ALLOWED.as_u16()).await {
-                    tracing::debug!(%error, "client disconnected");
-                }
-                return None;
-            }
-            // Until the gateway sets the limit of its configuration.
-            let write_stall = Duration::MAX;
-            let mut request = HttpConnection::Http2 { http: &mut http, shutdown, write_stall };
-            Box::pin(self.gateway.handle_at(&mut request, self.listener)).await;
-            // Boxed: it is most of the future, and short.
-            if let Err(error) = Box::pin(http.finish()).await {
-                tracing::debug!(%error, "failed to end response");
-            }
-            None
-        })
+impl HttpApp for ListenerApp {
+    fn limits(&self) -> &HttpLimits {
+        &self.limits
     }
 
-    fn h2_options(&self) -> Option<H2Options> {
-        Some(self.h2_options.clone())
-    }
-
-    fn server_options(&self) -> Option<&HttpServerOptions> {
-        Some(&self.options)
-    }
-
-    async fn http_cleanup(&self) {
-        // A connection that has not sent a header by then is dropped, also one that was accepted
-        // this moment.
-        self.listeners.end_connections(self.heads.within()).await;
+    async fn serve(&self, request: &mut HttpConnection<'_>) {
+        self.gateway.handle_at(request, self.listener).await;
     }
 }

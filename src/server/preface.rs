@@ -24,7 +24,8 @@ use pingora::server::ShutdownWatch;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::time::timeout;
 
-use super::http1::Http1App;
+use super::app::HttpApp;
+use super::http1::serve_http1;
 use super::http2::serve_http2;
 use super::shutdown::ListenerShutdown;
 use crate::config::TrustedProxies;
@@ -36,18 +37,16 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) struct HttpVersionDetector<A> {
     /// The application.
     pub(super) app: Arc<A>,
-    /// The time limit of the first bytes.
-    pub(super) within: Duration,
     /// The end of the listeners, which waits for first requests.
     pub(super) listeners: ListenerShutdown,
 }
 
 #[async_trait]
-impl<A: Http1App> ServerApp for HttpVersionDetector<A> {
+impl<A: HttpApp> ServerApp for HttpVersionDetector<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let fresh = self.listeners.fresh();
+        let fresh = self.app.limits().fresh(&self.listeners);
         let mut socket = stream.into_any().downcast::<Socket>().ok()?;
-        let is_http2 = match timeout(self.within, is_http2(&mut socket)).await {
+        let is_http2 = match timeout(self.app.limits().head_read, is_http2(&mut socket)).await {
             Ok(Ok(is_http2)) => is_http2,
             Ok(Err(_)) | Err(_) => {
                 tracing::debug!("connection closed before its first bytes came");
@@ -55,7 +54,7 @@ impl<A: Http1App> ServerApp for HttpVersionDetector<A> {
             }
         };
         if !is_http2 {
-            self.app.serve_http1(socket, fresh, shutdown).await;
+            serve_http1(&self.app, socket, fresh, shutdown).await;
             return None;
         }
         let served = serve_http2(&self.app, socket, shutdown);
@@ -68,7 +67,7 @@ impl<A: Http1App> ServerApp for HttpVersionDetector<A> {
     }
 
     async fn cleanup(&self) {
-        self.app.http_cleanup().await;
+        self.app.limits().end_connections(&self.listeners).await;
     }
 }
 

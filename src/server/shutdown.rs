@@ -270,7 +270,7 @@ impl ListenerShutdown {
 
     /// Holds the mark of a connection of HTTP/2 a little longer: its first request comes on a
     /// stream of its own.
-    pub(crate) async fn linger(fresh: FreshConnection) {
+    pub(crate) async fn linger(fresh: Option<FreshConnection>) {
         sleep(LAST_REQUEST_WINDOW).await;
         drop(fresh);
     }

@@ -39,7 +39,7 @@ use tracing::{debug, info};
 use super::listener::{ListenerSession, TlsListener};
 use crate::auth::{ClientCertificate, ClientTlsInfo, network};
 use crate::http_edge::attach_client_tls;
-use crate::server::{Http1App, ListenerShutdown, serve_http2};
+use crate::server::{HttpApp, ListenerShutdown, serve_http1, serve_http2};
 use crate::sync::recover;
 use crate::telemetry::label::Handshake;
 use crate::tls_stream::{TlsSession as _, TlsStream};
@@ -59,14 +59,14 @@ pub(crate) struct TlsAcceptor<A> {
 }
 
 #[async_trait]
-impl<A: Http1App> ServerApp for TlsAcceptor<A> {
+impl<A: HttpApp> ServerApp for TlsAcceptor<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let socket = stream.into_any().downcast::<Socket>().ok()?;
-        let fresh = self.listeners.fresh();
+        let fresh = self.app.limits().fresh(&self.listeners);
         // Boxed: the room of a handshake is free when it has ended.
         let stream = Box::pin(self.terminate(*socket)).await?;
         if !matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-            self.app.serve_http1(stream, fresh, shutdown).await;
+            serve_http1(&self.app, stream, fresh, shutdown).await;
             return None;
         }
         // Serves the connection to its end.
@@ -80,7 +80,7 @@ impl<A: Http1App> ServerApp for TlsAcceptor<A> {
     }
 
     async fn cleanup(&self) {
-        self.app.http_cleanup().await;
+        self.app.limits().end_connections(&self.listeners).await;
     }
 }
 

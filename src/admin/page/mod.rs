@@ -18,8 +18,6 @@ use http::header::{
     TRANSFER_ENCODING, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
-use pingora::http::ResponseHeader;
-use pingora::protocols::http::ServerSession;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, duplex};
 use tokio::pin;
@@ -31,8 +29,11 @@ use crate::config::{
     Agent, Authorization, CardSource, Listener, ListenerTls, Mechanism, Require, RequireRule, Rule, Settings,
     Source, SourcePlace,
 };
+use crate::fault::ClientGone;
 use crate::gateway::Gateway;
-use crate::http_edge::{LocalConnection, LocalPeer, LocalRequest, MessageOutput};
+use crate::http_edge::{
+    HttpConnection, LocalConnection, LocalPeer, LocalRequest, MessageOutput, ResponseHead, ResponseSink,
+};
 use crate::jsonrpc::recover_id;
 use crate::mcp::Era;
 
@@ -279,7 +280,7 @@ impl McpRelay {
     pub(super) async fn serve(
         &self,
         gateway: &Gateway,
-        http: &mut ServerSession,
+        http: &mut HttpConnection<'_>,
         request: RelayRequest,
     ) -> Result<(), AdminError> {
         let Some(target) = &self.target else {
@@ -295,7 +296,8 @@ impl McpRelay {
         let cancellation = connection.cancellation();
         // Drops the connection at its end, and the pipe with it.
         let serving = async move { gateway.handle_relayed(&mut connection, target.place).await };
-        if write_head(http).await.is_none() {
+        if let Err(ClientGone) = write_head(http).await {
+            debug!("admin client disconnected");
             return Ok(());
         }
         pin!(serving);
@@ -305,8 +307,8 @@ impl McpRelay {
                 () = &mut serving, if !is_served => is_served = true,
                 read = from.read_buf(&mut buffer) => {
                     let end = !matches!(read, Ok(1..));
-                    if let Err(error) = http.write_response_body(buffer.split().freeze(), end).await {
-                        debug!(%error, "admin client disconnected");
+                    if let Err(ClientGone) = http.write_body(buffer.split().freeze(), end).await {
+                        debug!("admin client disconnected");
                         break;
                     }
                     if end {
@@ -314,7 +316,7 @@ impl McpRelay {
                     }
                 }
                 // Nothing follows the body, so that this is the end of the connection.
-                _ = http.read_body_or_idle(true) => break,
+                () = http.disconnected() => break,
             }
         }
         cancellation.send_replace(true);
@@ -328,15 +330,14 @@ impl McpRelay {
     }
 }
 
-async fn write_head(http: &mut ServerSession) -> Option<()> {
-    let (mut parts, ()) = http::Response::new(()).into_parts();
-    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    parts.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if http.req_header().version == Version::HTTP_11 {
-        parts.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+async fn write_head(http: &mut HttpConnection<'_>) -> Result<(), ClientGone> {
+    let mut head = ResponseHead::new(StatusCode::OK);
+    head.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if http.head().version == Version::HTTP_11 {
+        head.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    let written = http.write_response_header(Box::new(ResponseHeader::from(parts))).await;
-    written.inspect_err(|error| debug!(%error, "admin client disconnected")).ok()
+    http.write_head(head, false).await
 }
 
 /// Returns the request of the caller, with its credentials and none of the operator's.

@@ -10,15 +10,14 @@
 
 mod framing;
 
-use std::cell::{Cell, RefCell};
-use std::future::Future as _;
+use std::cell::Cell;
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, Method, Response, StatusCode};
-use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
+use tokio::io::AsyncWrite as _;
 use tokio::runtime::{self, Handle};
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::Instant;
@@ -29,16 +28,13 @@ use framing::{keeps_open, parse_head};
 
 use super::ClientLimits;
 use super::connect::MaybeTlsStream;
+use super::read_buffer::{held_bytes, poll_read};
 use super::request::OutboundRequest;
 use super::upstream::UpstreamInner;
 use crate::timing::ReusableTimer;
 
 /// Bytes of informational responses (1xx) that may come before a response.
 const INFORMATIONAL_BYTES: usize = 64 * 1024;
-/// Size of the buffer of each thread, in bytes.
-const READ_BYTES: usize = 64 * 1024;
-/// Bytes that hold a whole buffer, rather than a copy: it is at most a third larger.
-const DENSE_BYTES: usize = READ_BYTES / 4 * 3;
 /// Size of a request that is written in one piece, in bytes: one write costs the system less than one with
 /// two pieces. To copy much more would cost more than it saves.
 const ONE_PIECE_BYTES: usize = 2048;
@@ -303,7 +299,7 @@ impl Http1Connection {
                 return Poll::Ready(Ok(None));
             }
             self.unread = ready!(read(&mut self.stream, cx, most))?;
-            self.buffer = if self.unread.len() < DENSE_BYTES { self.unread.len() } else { READ_BYTES };
+            self.buffer = held_bytes(&self.unread);
             if self.unread.is_empty() {
                 body.keeps_open = false;
                 body.decoder.end()?;
@@ -462,23 +458,9 @@ impl Drop for UnsentBytes {
 }
 
 /// Reads at most so many bytes: none at the end of the stream.
-///
-/// They are read into the buffer of the thread, and copied. Bytes that fill most of it are returned with the buffer, and
-/// the next read has a new one.
 fn read(stream: &mut MaybeTlsStream, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<Bytes>> {
-    thread_local! {
-        static BUFFER: RefCell<BytesMut> = RefCell::new(BytesMut::new());
-    }
-    BUFFER.with_borrow_mut(|buffer| {
-        buffer.clear();
-        buffer.reserve(READ_BYTES);
-        let read = pin!(stream.read_buf(&mut buffer.limit(most.clamp(1, READ_BYTES)))).poll(cx);
-        ready!(or_flush(stream, cx, read))?;
-        Poll::Ready(Ok(match buffer.len() {
-            DENSE_BYTES.. => std::mem::take(buffer).freeze(),
-            _ => Bytes::copy_from_slice(buffer),
-        }))
-    })
+    let read = poll_read(stream, cx, most);
+    or_flush(stream, cx, read)
 }
 
 /// Returns the result of a read. If it waits, TLS may have something to say that the peer waits for.

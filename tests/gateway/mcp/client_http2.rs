@@ -4,9 +4,14 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use crate::kit::scene::{Scene, TOOL};
 use crate::support::payload::v1;
@@ -20,6 +25,15 @@ async fn connect(gateway: &TestGateway, bytes: &[u8]) -> TcpStream {
     let mut socket = TcpStream::connect(gateway.address()).await.unwrap();
     socket.write_all(bytes).await.unwrap();
     socket
+}
+
+/// A connection of a client, and the task that runs it.
+type Http2Connection = (SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>);
+
+async fn http2(socket: TcpStream) -> Http2Connection {
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
+    let (sender, connection) = handshake.await.unwrap();
+    (sender, tokio::spawn(connection))
 }
 
 /// All that comes until the gateway closes.
@@ -84,19 +98,12 @@ async fn id_of_request_is_never_indexed() {
 #[tokio::test]
 async fn http2_streams_run_side_by_side() {
     let scene = Scene::new().await;
-    let socket = TcpStream::connect(scene.gateway.address()).await.unwrap();
-    let (sender, connection) = hyper::client::conn::http2::handshake(
-        hyper_util::rt::TokioExecutor::new(),
-        hyper_util::rt::TokioIo::new(socket),
-    )
-    .await
-    .unwrap();
-    let connection = tokio::spawn(connection);
+    let (sender, connection) = http2(connect(&scene.gateway, b"").await).await;
     let health = |_| {
         let mut sender = sender.clone();
         let url = scene.gateway.url("/healthz");
         async move {
-            let request = hyper::Request::get(url).body(http_body_util::Empty::<bytes::Bytes>::new());
+            let request = hyper::Request::get(url).body(Full::default());
             sender.send_request(request.unwrap()).await.unwrap().status().as_u16()
         }
     };
@@ -136,14 +143,7 @@ async fn idle_http2_connection_is_closed_and_busy_one_is_not() {
     let answered = Signal::new();
     let answers = answered.clone();
     scene.agent.on_send(move |_| Reply::result(v1::message("sung")).after(&answers));
-    let socket = TcpStream::connect(scene.gateway.address()).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(
-        hyper_util::rt::TokioExecutor::new(),
-        hyper_util::rt::TokioIo::new(socket),
-    )
-    .await
-    .unwrap();
-    let connection = tokio::spawn(connection);
+    let (mut sender, connection) = http2(connect(&scene.gateway, b"").await).await;
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": { "name": TOOL, "arguments": { "text": "x" } },
@@ -151,7 +151,7 @@ async fn idle_http2_connection_is_closed_and_busy_one_is_not() {
     let request = hyper::Request::post(scene.gateway.url("/mcp"))
         .header("Content-Type", "application/json")
         .header("Accept", "application/json, text/event-stream")
-        .body(http_body_util::Full::new(bytes::Bytes::from(call.to_string())))
+        .body(Full::new(Bytes::from(call.to_string())))
         .unwrap();
     let mut response = std::pin::pin!(sender.send_request(request));
     let early = tokio::time::timeout(IDLE * 2, response.as_mut()).await;
@@ -159,7 +159,7 @@ async fn idle_http2_connection_is_closed_and_busy_one_is_not() {
     answered.fire();
     let response = in_time("a response", response).await.unwrap();
     assert_eq!(response.status(), 200);
-    let body = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&body).contains("sung"), "{body:?}");
     let since = Instant::now();
     drop(in_time("the gateway to close", connection).await);
@@ -187,15 +187,92 @@ async fn connection_with_many_malformed_requests_is_closed() {
         bytes.extend(headers(number * 2 + 1, &lines));
     }
     let answer = rest(connect(&scene.gateway, &bytes).await).await;
-    let (mut answered, mut frames) = (0, answer.as_slice());
-    while let [high, middle, low, kind, _, _, _, _, _, after @ ..] = frames {
-        let length = u32::from_be_bytes([0, *high, *middle, *low]);
-        answered += usize::from(*kind == 1);
-        frames = after.get(usize::try_from(length).unwrap()..).unwrap_or_default();
-    }
+    let answered = frames(&answer).iter().filter(|(kind, ..)| *kind == HEADERS).count();
     assert!(answered <= MAX_ANSWERED, "{answered} were answered");
     // Others are served.
     assert_eq!(scene.gateway.client().http2().at("/healthz").get(&[]).await.status, 200);
+}
+
+/// Returns kind, flags and bytes of each frame.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, u8, &[u8])> {
+    let mut frames = Vec::new();
+    while let [high, middle, low, kind, flags, _, _, _, _, after @ ..] = bytes {
+        let length = u32::from_be_bytes([0, *high, *middle, *low]).try_into().unwrap();
+        let (payload, rest) = after.split_at(after.len().min(length));
+        frames.push((*kind, *flags, payload));
+        bytes = rest;
+    }
+    frames
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const END_STREAM: u8 = 1;
+
+/// The first frame of the response to a request with these lines.
+async fn first_of_response(gateway: &TestGateway, lines: &[(&str, &str)]) -> (u8, u8, Vec<u8>) {
+    let mut socket = connect(gateway, &[PREFACE, SETTINGS, &headers(1, lines)].concat()).await;
+    let mut seen = Vec::new();
+    in_time("a response", async {
+        loop {
+            let found = frames(&seen).into_iter().find(|(kind, ..)| matches!(*kind, HEADERS | RST_STREAM));
+            if let Some((kind, flags, payload)) = found {
+                break (kind, flags, payload.to_vec());
+            }
+            assert!(socket.read_buf(&mut seen).await.unwrap() > 0, "closed after {seen:?}");
+        }
+    })
+    .await
+}
+
+/// RFC 9113 §8.3.1: a proxy before the gateway may have taken another host for that of the request.
+#[tokio::test]
+async fn request_without_one_host_is_refused() {
+    /// Indexes of `:status: 400` in the static table, and of `:status`.
+    const BAD_REQUEST: u8 = 0x80 | 12;
+    const OTHER_STATUS: u8 = 8;
+    let scene = Scene::new().await;
+    let own = scene.gateway.address().to_string();
+    let get = |path| [(":method", "GET"), (":scheme", "http"), (":path", path)];
+    let with = |path, more: &[(&'static str, String)]| {
+        let mut lines: Vec<_> = get(path).map(|(name, value)| (name, value.to_owned())).to_vec();
+        lines.extend_from_slice(more);
+        lines
+    };
+    let (authority, host) = ((":authority", own.clone()), ("host", own.clone()));
+    let elsewhere = ("host", "elsewhere.example".to_owned());
+    let connects = vec![(":method", "CONNECT".to_owned()), authority.clone()];
+    for (lines, expected, status) in [
+        (with("/healthz", std::slice::from_ref(&host)), HEADERS, 0x80 | 8),
+        (with("/healthz", &[]), HEADERS, BAD_REQUEST),
+        (with("/healthz", &[authority.clone(), elsewhere]), HEADERS, BAD_REQUEST),
+        (with("/healthz", &[host.clone(), host]), HEADERS, BAD_REQUEST),
+        (with("/healthz", &[(":authority", format!("user@{own}"))]), HEADERS, BAD_REQUEST),
+        (with("http://elsewhere.example/healthz", std::slice::from_ref(&authority)), RST_STREAM, 0),
+        (connects, HEADERS, OTHER_STATUS),
+        (with("/health z", std::slice::from_ref(&authority)), RST_STREAM, 0),
+        (with("/healthz", &[authority, ("transfer-encoding", "chunked".to_owned())]), RST_STREAM, 0),
+    ] {
+        let lines: Vec<_> = lines.iter().map(|(name, value)| (*name, &**value)).collect();
+        let (kind, _, payload) = first_of_response(&scene.gateway, &lines).await;
+        assert_eq!(kind, expected, "{lines:?}: {payload:?}");
+        // An update of the table's size may come first.
+        let first = payload.iter().find(|byte| **byte & 0xe0 != 0x20);
+        let is_status = |byte: &u8| *byte == status || (*byte & 0x0f == status && *byte < 0x80);
+        assert!(kind == RST_STREAM || first.is_some_and(is_status), "{lines:?}: {payload:?}");
+    }
+}
+
+/// Its client need not wait for another frame.
+#[tokio::test]
+async fn response_without_body_ends_with_its_head() {
+    let scene = Scene::new().await;
+    let host = scene.gateway.address().to_string();
+    for (method, path) in [("HEAD", "/healthz"), ("OPTIONS", "/mcp")] {
+        let lines = [(":method", method), (":scheme", "http"), (":path", path), (":authority", &*host)];
+        let (kind, flags, payload) = first_of_response(&scene.gateway, &lines).await;
+        assert_eq!((kind, flags & END_STREAM), (HEADERS, END_STREAM), "{method} {path}: {payload:?}");
+    }
 }
 
 #[tokio::test]
@@ -212,15 +289,8 @@ async fn http2_follows_proxy_header() {
     })
     .await;
     let socket = connect(&gateway, b"PROXY TCP4 192.0.2.1 10.0.0.1 4711 80\r\n").await;
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(
-        hyper_util::rt::TokioExecutor::new(),
-        hyper_util::rt::TokioIo::new(socket),
-    )
-    .await
-    .unwrap();
-    let connection = tokio::spawn(connection);
-    let request =
-        hyper::Request::get(gateway.url("/healthz")).body(http_body_util::Empty::<bytes::Bytes>::new());
+    let (mut sender, connection) = http2(socket).await;
+    let request = hyper::Request::get(gateway.url("/healthz")).body(Full::default());
     let answer = in_time("an answer", sender.send_request(request.unwrap())).await.unwrap();
     assert_eq!(answer.status(), 200);
     connection.abort();
