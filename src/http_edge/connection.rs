@@ -277,8 +277,12 @@ impl ResponseSink for HttpConnection<'_> {
     ) -> Result<(), ClientGone> {
         match self {
             Self::Http1 { http, .. } => http.write_response(head, bytes, end).await,
-            Self::Http2 { http, .. } => http.write_response(head, bytes, end).await,
-            Self::Proxy(session) => write_by_proxy(session, head, bytes, end).await,
+            Self::Http2 { http, .. } => {
+                http.send_head(head, end && bytes.is_empty())?;
+                http.write_body(bytes, end).await
+            }
+            // Boxed: few gateways are within a proxy.
+            Self::Proxy(session) => Box::pin(write_by_proxy(session, head, bytes, end)).await,
         }
     }
 

@@ -156,17 +156,12 @@ impl Http2ClientStream {
         Ok(Some(data))
     }
 
-    /// Sends the head of the response with a piece of the body, which may be empty; `end` for the last piece.
+    /// Sends the head of the response; `end` for one without a body.
     ///
     /// # Errors
     ///
-    /// [`ClientGone`] if the client disconnected, or does not read.
-    pub(crate) async fn write_response(
-        &mut self,
-        head: ResponseHead,
-        body: Bytes,
-        end: bool,
-    ) -> Result<(), ClientGone> {
+    /// [`ClientGone`] if the client disconnected.
+    pub(crate) fn send_head(&mut self, head: ResponseHead, end: bool) -> Result<(), ClientGone> {
         let mut writer = match replace(&mut self.response, ResponseState::Aborted) {
             ResponseState::None(writer) => writer,
             ResponseState::Aborted => return Err(ClientGone),
@@ -175,13 +170,12 @@ impl Http2ClientStream {
                 return Ok(());
             }
         };
-        let has_none = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
-            || self.head.method == Method::HEAD;
-        let ends = has_none || (end && body.is_empty());
+        let has_none = matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let ends = end || has_none || self.head.method == Method::HEAD;
         self.status = head.status.as_u16();
         let sent = writer.send_response(self.message(head), ends).map_err(|error| gone(&error))?;
         self.response = if ends { ResponseState::Over(sent) } else { ResponseState::Body(sent) };
-        if !body.is_empty() { self.write_body(body, end).await } else { Ok(()) }
+        Ok(())
     }
 
     /// Returns the head of a response as it is sent.

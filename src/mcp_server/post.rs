@@ -598,6 +598,6 @@ mod tests {
             let (request, record) = unreachable!();
             server.call(target, request, record)
         });
-        assert!(post <= 1_832 && call <= 3_744, "{post} and {call} bytes");
+        assert!(post <= 1_928 && call <= 3_504, "{post} and {call} bytes");
     }
 }
