@@ -4,7 +4,7 @@
 //! A plain one (`/plain`) and one by gRPC (`/remote` is its card) answer with a finished task, one for many tasks (`/many`) with another
 //! one each time, a streaming one (`/flowing`) with [`EVENTS`] events and a pause before each, so that
 //! no proxy gets two of them at once, and one that is slow (`/waiting`) with the first event of a task
-//! that never ends. With certificates the port takes TLS too.
+//! that never ends. One more streaming one (`/stamped`) writes the time into each event. With certificates the port takes TLS too.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, Either, Full};
@@ -23,6 +23,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use mcp_a2a_gateway::a2a::grpc::{response_to_protobuf, write_frame};
 use mcp_a2a_gateway::a2a::{Dialect, Operation};
+use memchr::memmem;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -97,7 +98,10 @@ struct Script {
     task: Bytes,
     /// The same by gRPC, in its frame.
     message: Bytes,
+    stamped_card: Bytes,
     events: [Bytes; EVENTS as usize],
+    /// The same, with room for the time.
+    stamped_events: [Bytes; EVENTS as usize],
     /// Pause before each of them.
     apart: Duration,
     finished: Value,
@@ -115,7 +119,9 @@ impl Script {
             waiting_card: card(port, if role.keys.is_some() { "waiting-tls" } else { "waiting" }),
             task: answer(&json!({ "task": finished })).into(),
             message: message(&finished),
-            events: std::array::from_fn(|number| event(number, &finished)),
+            stamped_card: card(port, "stamped"),
+            events: std::array::from_fn(|number| event(number, &finished, "")),
+            stamped_events: std::array::from_fn(|number| event(number, &finished, &no_stamp())),
             apart: role.apart,
             finished,
         }
@@ -127,7 +133,8 @@ impl Script {
     ) -> Result<Response<Either<Full<Bytes>, Either<Events, Unary>>>, hyper::Error> {
         let remote = request.uri().path().starts_with("/remote");
         let by_grpc = request.uri().path() == GRPC_SEND;
-        let flowing = request.uri().path().starts_with("/flowing");
+        let stamped = request.uri().path().starts_with("/stamped");
+        let flowing = stamped || request.uri().path().starts_with("/flowing");
         let many = request.uri().path().starts_with("/many");
         let waiting = request.uri().path().starts_with("/waiting");
         let wants_card = request.method() == http::Method::GET;
@@ -148,8 +155,13 @@ impl Script {
             (true, _) if many => ("application/json", whole(&self.many_card)),
             (false, _) if many => ("application/json", whole(&self.another_task())),
             (true, false) => ("application/json", whole(&self.card)),
+            (true, true) if stamped => ("application/json", whole(&self.stamped_card)),
             (true, true) => ("application/json", whole(&self.flowing_card)),
             (false, false) => ("application/json", whole(&self.task)),
+            (false, true) if stamped => {
+                let events = Events::new(&self.stamped_events, self.apart);
+                ("text/event-stream", Either::Right(Either::Left(Events { is_stamped: true, ..events })))
+            }
             (false, true) => ("text/event-stream", Either::Right(Either::Left(self.all_events()))),
         };
         Ok(Response::builder().header(header::CONTENT_TYPE, kind).body(body).expect("a good response"))
@@ -196,6 +208,8 @@ struct Events {
     pause: Pin<Box<Sleep>>,
     /// The stream stays open after its events.
     is_endless: bool,
+    /// Each event has the time at which it is sent.
+    is_stamped: bool,
 }
 
 impl Events {
@@ -205,6 +219,7 @@ impl Events {
             apart,
             pause: Box::pin(sleep(apart)),
             is_endless: false,
+            is_stamped: false,
         }
     }
 }
@@ -223,8 +238,34 @@ impl Body for Events {
         ready!(self.pause.as_mut().poll(waiting));
         let next = Instant::now() + self.apart;
         self.pause.as_mut().reset(next);
-        Poll::Ready(self.left.pop_front().map(|event| Ok(Frame::data(event))))
+        let event = self.left.pop_front();
+        Poll::Ready(event.map(|event| Ok(Frame::data(if self.is_stamped { stamp(&event) } else { event }))))
     }
+}
+
+/// Before the time in an event.
+pub(crate) const STAMP_MARK: &str = "sent at @";
+/// Number of digits of the time.
+pub(crate) const STAMP_DIGITS: usize = 20;
+
+/// The time by the clock of the machine, in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    u64::try_from(since.as_nanos()).expect("a clock before 2554")
+}
+
+/// Returns the room for the time in the text of an event.
+fn no_stamp() -> String {
+    format!(", {STAMP_MARK}{}", "0".repeat(STAMP_DIGITS))
+}
+
+/// Returns an event with the time in it, if it has room for that.
+fn stamp(event: &Bytes) -> Bytes {
+    let Some(at) = memmem::find(event, STAMP_MARK.as_bytes()) else { return event.clone() };
+    let mut event = event.to_vec();
+    let begin = at + STAMP_MARK.len();
+    event[begin..begin + STAMP_DIGITS].copy_from_slice(format!("{:020}", now()).as_bytes());
+    event.into()
 }
 
 /// One message, and then the status in trailers.
@@ -270,7 +311,7 @@ fn card(port: u16, name: &str) -> Bytes {
         "waiting-tls" => (format!("https://localhost:{port}/waiting"), "JSONRPC"),
         name => (format!("http://127.0.0.1:{port}/{name}"), "JSONRPC"),
     };
-    let has_streams = ["flowing", "waiting", "waiting-tls"].contains(&name);
+    let has_streams = ["flowing", "stamped", "waiting", "waiting-tls"].contains(&name);
     let card = json!({
         "name": name, "description": "Says the same to everyone.", "version": "1.0.0",
         "supportedInterfaces": [{"url": url, "protocolBinding": binding, "protocolVersion": "1.0"}],
@@ -284,14 +325,14 @@ fn card(port: u16, name: &str) -> Bytes {
 const TASK: &str = "0195f2a4-7c11-7f3e-9d55-3f0c8f6b2a10";
 const CONTEXT: &str = "0195f2a4-7c11-7f3e-9d55-4b1d7e2c9f33";
 
-/// Returns working, working …, and then the finished task.
-fn event(number: usize, finished: &Value) -> Bytes {
+/// Returns working, working …, and then the finished task. The text of an event ends with `more`.
+fn event(number: usize, finished: &Value, more: &str) -> Bytes {
     let last = EVENTS as usize - 1;
     let result = if number == last {
         json!({"task": finished})
     } else {
         let message = json!({"messageId": format!("m-{number}"), "role": "ROLE_AGENT",
-                             "parts": [{"text": format!("Asking weather station {number} of {last}")}]});
+                             "parts": [{"text": format!("Asking weather station {number} of {last}{more}")}]});
         let status = json!({"state": "TASK_STATE_WORKING", "message": message,
                             "timestamp": "2026-11-20T23:28:35.481174Z"});
         json!({"statusUpdate": {"taskId": TASK, "contextId": CONTEXT, "status": status}})

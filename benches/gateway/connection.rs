@@ -118,6 +118,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
+    /// Sends a request, and shows the response so far after each read, until it has ended.
+    pub(crate) async fn watch(&mut self, request: &[u8], mut show: impl FnMut(&[u8])) {
+        self.begin(request).await;
+        loop {
+            show(&self.read);
+            if self.read.ends_with(b"\r\n0\r\n\r\n") {
+                return;
+            }
+            self.read_more().await;
+        }
+    }
+
     async fn begin(&mut self, request: &[u8]) {
         self.socket.write_all(request).await.unwrap();
         self.read.clear();

@@ -3,8 +3,8 @@
 //!
 //! `cargo bench --bench gateway -- [--json] [--plot FILE] [--rounds N] [--seconds S] [--connections N] [--threads N]
 //! [--log LEVEL] [--only WAYS] [--text BYTES] [--listener plain|tls|mtls] [--http2]`, and one of `--tasks N`, `--tls`,
-//! `--abuse`, `--telemetry`, `--beside BINARY`, `--instructions`, `--idle N`, `--flat`, `--start` for another measurement
-//! than calls.
+//! `--abuse`, `--telemetry`, `--beside BINARY`, `--instructions`, `--idle N`, `--flat`, `--start`, `--delay` for another
+//! measurement than calls.
 //!
 //! `BENCH_GATEWAY=FILE` measures that binary of the gateway in place of the one of this build.
 //!
@@ -18,7 +18,7 @@
 //! With `--beside BINARY` instead: the cost of each way in this gateway and in another binary of it.
 //! With `--tasks N` instead: the cost of a query for one task among N. With `--idle N` instead: the memory of connections
 //! and streams without traffic. With `--flat` instead: a call with few and with many agents, rules, streams and workers.
-//! With `--start` instead: the time until the gateway is ready. See also `benches/translate` for the cost of translation
+//! With `--start` instead: the time until the gateway is ready. With `--delay` instead: the time that events take. See also `benches/translate` for the cost of translation
 //! alone, and `benches/report`, which runs all of these.
 
 #![allow(
@@ -34,6 +34,7 @@ mod agent;
 mod beside;
 mod connection;
 mod crowd;
+mod delay;
 mod flat;
 mod idle;
 mod instructions;
@@ -89,6 +90,7 @@ async fn run(options: &Options) {
         Measurement::Idle(most) => idle::run(*most, options).await,
         Measurement::Flat => flat::run(options).await,
         Measurement::Start => start::run(options),
+        Measurement::Delay => delay::run(options).await,
     }
 }
 

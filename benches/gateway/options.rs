@@ -87,6 +87,8 @@ pub(crate) enum Measurement {
     Flat,
     /// The time until the gateway is ready, and its memory then.
     Start,
+    /// The time that events take.
+    Delay,
 }
 
 /// Options of the measurement.
@@ -196,6 +198,7 @@ impl Options {
                 "--idle" => options.measurement = Measurement::Idle(number(value())),
                 "--flat" => options.measurement = Measurement::Flat,
                 "--start" => options.measurement = Measurement::Start,
+                "--delay" => options.measurement = Measurement::Delay,
                 "--json" => options.json = true,
                 "--plot" => options.plot = Some(value().into()),
                 "--rounds" => options.rounds = number(value()),

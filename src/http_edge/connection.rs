@@ -407,7 +407,7 @@ async fn write_by_proxy(
     let (mut parts, ()) = http::Response::new(()).into_parts();
     (parts.status, parts.headers) = (head.status, head.headers);
     if let Some(scope) = scope(session.downstream_session.req_header())
-        && let Ok(id) = HeaderValue::from_str(scope.id())
+        && let Some(id) = unindexed_id(scope)
     {
         parts.headers.insert(X_REQUEST_ID, id);
     }
@@ -417,6 +417,14 @@ async fn write_by_proxy(
         if bytes.is_empty() { Ok(()) } else { session.write_response_body(Some(bytes), end).await }
     };
     written.await.map_err(|error| client_gone(&error))
+}
+
+/// Returns the id of a request as the value of a header. No two are the same: HTTP/2 would keep each in the table of its connection,
+/// and compare the next with all of them.
+pub(super) fn unindexed_id(scope: &RequestScope) -> Option<HeaderValue> {
+    let mut id = HeaderValue::from_str(scope.id()).ok()?;
+    id.set_sensitive(true);
+    Some(id)
 }
 
 /// Returns the scope of a request that the gateway handles.

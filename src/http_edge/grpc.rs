@@ -1,7 +1,6 @@
 //! gRPC towards clients: the head of a request, its deadline, and the status in trailers.
 //!
-//! Reads the protocol of gRPC over HTTP/2. The status of every response is in its trailers: Pingora
-//! cannot end a response of HTTP/2 with its head alone. See `a2a::grpc` for frames and messages,
+//! Reads the protocol of gRPC over HTTP/2. The status of every response is in its trailers. See `a2a::grpc` for frames and messages,
 //! `a2a_server` for methods.
 
 use std::time::Duration;

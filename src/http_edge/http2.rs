@@ -15,14 +15,14 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{DATE, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use pingora::http::RequestHeader;
 use pingora::protocols::Digest;
 use pingora::protocols::http::authority::validate_request_authority;
 use pingora::protocols::http::date::get_cached_date;
 
 use super::client_address::X_REQUEST_ID;
-use super::connection::{ResponseHead, scope};
+use super::connection::{ResponseHead, scope, unindexed_id};
 use crate::fault::{ClientGone, Fault};
 use crate::timing::within;
 
@@ -185,10 +185,8 @@ impl Http2ClientStream {
         let headers = response.headers_mut();
         headers.insert(DATE, get_cached_date());
         if let Some(scope) = scope(&self.head)
-            && let Ok(mut id) = HeaderValue::from_str(scope.id())
+            && let Some(id) = unindexed_id(scope)
         {
-            // No two are the same: each would be kept in the table of the connection, and compared with the next.
-            id.set_sensitive(true);
             headers.insert(X_REQUEST_ID, id);
         }
         response

@@ -1,7 +1,7 @@
 //! The HTTP edge: one request of a client and the response to it.
 //!
-//! All that sees a Pingora session, apart from the servers: routes, the policy for `Host` and
-//! `Origin`, the request body, the response, the access record, and the drain of the process.
+//! Connections and streams of clients, routes, the policy for `Host` and `Origin`, the request body, the response, the access
+//! record, and the drain of the process. Only here a Pingora session is seen, that of a proxy around the gateway.
 
 mod access_record;
 mod body;

@@ -29,7 +29,8 @@ pub(super) type Served<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 pub(crate) struct HttpLimits {
     /// The longest head of a request, in bytes.
     pub(super) head_bytes: usize,
-    /// The longest time for the head of a first request, from the moment of the connection.
+    /// The longest time for the first bytes of HTTP/2, and for the head of a first request, from the moment of the connection or of the
+    /// end of its TLS handshake.
     pub(super) head_read: Duration,
     /// The longest time of a connection without requests.
     pub(super) keep_alive: Duration,

@@ -21,17 +21,19 @@ use crate::timing::after;
 /// Bytes of a head on the wire that `limits.header` does not count: method, version, line ends.
 const UNCOUNTED_BYTES: usize = 64;
 
-/// Serves a connection to its end; `fresh` counts it until its first request has come.
+/// Serves a connection to its end, of which the time for the first head began at `since`; `fresh` counts it until its first request
+/// has come.
 pub(crate) async fn serve_http1<A: HttpApp>(
     app: &Arc<A>,
     stream: Stream,
     fresh: Option<FreshConnection>,
+    since: Instant,
     shutdown: &ShutdownWatch,
 ) {
     let (mut http, mut fresh) = (Http1ClientConnection::new(stream), fresh);
     let (mut ends, limits) = (pin!(ends(shutdown.clone())), app.limits());
     let head_bytes = limits.head_bytes.saturating_add(UNCOUNTED_BYTES);
-    let mut deadline = after(Instant::now(), limits.head_read);
+    let mut deadline = after(since, limits.head_read);
     loop {
         let head = http.read_head(head_bytes, deadline, ends.as_mut()).await;
         if let Err(error) = head.and_then(|()| accepted(&http)) {

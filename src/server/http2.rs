@@ -16,7 +16,7 @@ use h2::server::{Builder, SendResponse};
 use http::Request;
 use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::app::{HttpApp, Served};
 use crate::http_edge::{Http2ClientStream, HttpConnection};
@@ -38,14 +38,20 @@ pub(crate) async fn serve_http2<A: HttpApp>(app: &Arc<A>, stream: Stream, shutdo
     let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
     let mut options = Builder::new();
     options.max_concurrent_streams(limits.streams).max_header_list_size(head_bytes);
-    let mut connection = match options.handshake(stream).await {
-        Ok(connection) => connection,
-        Err(error) => return tracing::debug!(%error, "HTTP/2 connection did not begin"),
+    let mut ends = pin!(ends(shutdown.clone()));
+    let begun = tokio::select! {
+        begun = timeout(limits.head_read, options.handshake(stream)) => begun,
+        () = &mut ends => return,
+    };
+    let mut connection = match begun {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return tracing::debug!(%error, "HTTP/2 connection did not begin"),
+        Err(_) => return tracing::debug!("HTTP/2 connection did not begin in time"),
     };
     let active = Arc::new(ActiveStreams::new());
     let mut idle = IdleTimeout::new(limits.keep_alive);
     let mut requests = RequestStreams { app, shutdown, digest, active: &active, refused: 0 };
-    let (mut ends, mut is_ending) = (pin!(ends(shutdown.clone())), false);
+    let mut is_ending = false;
     loop {
         let event = poll_fn(|cx| {
             // Polls the whole connection, its writes too.

@@ -22,7 +22,7 @@ use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::{SocketDigest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::app::HttpApp;
 use super::http1::serve_http1;
@@ -44,7 +44,7 @@ pub(super) struct HttpVersionDetector<A> {
 #[async_trait]
 impl<A: HttpApp> ServerApp for HttpVersionDetector<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let fresh = self.app.limits().fresh(&self.listeners);
+        let (fresh, since) = (self.app.limits().fresh(&self.listeners), Instant::now());
         let mut socket = stream.into_any().downcast::<Socket>().ok()?;
         let is_http2 = match timeout(self.app.limits().head_read, is_http2(&mut socket)).await {
             Ok(Ok(is_http2)) => is_http2,
@@ -54,7 +54,7 @@ impl<A: HttpApp> ServerApp for HttpVersionDetector<A> {
             }
         };
         if !is_http2 {
-            serve_http1(&self.app, socket, fresh, shutdown).await;
+            serve_http1(&self.app, socket, fresh, since, shutdown).await;
             return None;
         }
         let served = serve_http2(&self.app, socket, shutdown);

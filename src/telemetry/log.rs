@@ -43,19 +43,8 @@ const MAX_FILTER_BYTES: usize = 4096;
 
 /// Texts that Pingora logs as errors although any client can cause them at will, or an upgrade in
 /// its usual order.
-const NOISE: [&str; 11] = [
-    "No incoming socket transfer",
-    "Downstream handshake error",
-    "Downstream handshake timeout",
-    "H2 handshake error",
-    "HTTP server fails to read from downstream",
-    "HTTP server fails to finish the request",
-    "failed to send error response to downstream",
-    "failed to acquire reusable stream",
-    "Fail to proxy: Downstream",
-    "HTTP server fails to write to downstream",
-    "tearing down downstream h2 connection",
-];
+const NOISE: [&str; 3] =
+    ["No incoming socket transfer", "Downstream handshake error", "Downstream handshake timeout"];
 
 /// The form of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

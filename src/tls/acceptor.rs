@@ -66,7 +66,7 @@ impl<A: HttpApp> ServerApp for TlsAcceptor<A> {
         // Boxed: the room of a handshake is free when it has ended.
         let stream = Box::pin(self.terminate(*socket)).await?;
         if !matches!(stream.selected_alpn_proto(), Some(ALPN::H2)) {
-            serve_http1(&self.app, stream, fresh, shutdown).await;
+            serve_http1(&self.app, stream, fresh, tokio::time::Instant::now(), shutdown).await;
             return None;
         }
         // Serves the connection to its end.

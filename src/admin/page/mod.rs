@@ -319,6 +319,8 @@ impl McpRelay {
                 () = http.disconnected() => break,
             }
         }
+        // The messages so far must not look like all of them.
+        http.shut_down().await;
         cancellation.send_replace(true);
         // A message that waits for room in the pipe fails now.
         drop(from);

@@ -507,8 +507,8 @@ async fn wrong_options_of_trust_are_named() {
     }
 }
 
-/// Returns the messages of a call of the page.
-async fn relayed(gateway: &TestGateway, method: &str, credential: Option<&str>) -> Vec<Value> {
+/// Returns the headers and the body of a request of the page.
+fn page_request(method: &'static str) -> (Vec<(&'static str, &'static str)>, String) {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -522,13 +522,46 @@ async fn relayed(gateway: &TestGateway, method: &str, credential: Option<&str>) 
         params["arguments"] = json!({ "text": "la" });
         headers.push(("Mcp-Name", "bard_sing"));
     }
+    (headers, json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string())
+}
+
+/// Returns the messages of a call of the page.
+async fn relayed(gateway: &TestGateway, method: &'static str, credential: Option<&str>) -> Vec<Value> {
+    let (mut headers, body) = page_request(method);
     headers.extend(credential.map(|credential| ("X-Caller-Credential", credential)));
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let client = gateway.admin().at("/api/mcp").bearer(TOKEN);
-    let answer = client.send("POST", &headers, body.to_string().into_bytes()).await;
+    let answer = client.send("POST", &headers, body.into_bytes()).await;
     assert_eq!(answer.status, 200);
     let text = answer.text().await;
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A browser, or a script of an operator, would take the messages so far for all of them.
+#[tokio::test]
+async fn cut_call_of_page_does_not_look_whole() {
+    let (gateway, agent) = gateway_with(&format!("  token: {TOKEN}\n"), "").await;
+    agent.on_stream(|_| {
+        let working = v1::status_update("t", "c", "working", Some("Looking it up"));
+        Reply::stream().event(v1::task("t", "c", "working")).event(working).stall()
+    });
+    let (headers, body) = page_request("tools/call");
+    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let address = format!("127.0.0.1:{}", gateway.ports().admin);
+    let mut socket = TcpStream::connect(&address).await.unwrap();
+    let head = format!(
+        "POST /api/mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n{lines}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains("Looking it up") {
+        assert!(in_time("progress", socket.read_buf(&mut read)).await.unwrap() > 0, "{read:?}");
+    }
+    // A byte that belongs to no request.
+    socket.write_all(b"x").await.unwrap();
+    in_time("the end", socket.read_to_end(&mut read)).await.ok();
+    let text = String::from_utf8_lossy(&read).into_owned();
+    assert!(text.contains("transfer-encoding: chunked") && !text.ends_with("\r\n0\r\n\r\n"), "{text}");
 }
 
 #[tokio::test]

@@ -1,16 +1,24 @@
 //! HTTPS on both sides: the listener's certificates and protocols, and agents behind a CA of their
 //! own.
 
+use std::sync::Arc;
+
 use rustls::version::{TLS12, TLS13};
 use serde_json::json;
 
 use crate::kit::scene::{TOOL, words};
+use crate::kit::tls_scene::Connection;
 use crate::support::certs::{client_config, server_config};
 use crate::support::payload::v1;
-use crate::support::{Authority, Card, McpClient, Ports, Reply, ScriptedAgent, TestGateway};
+use crate::support::{Authority, Card, McpClient, Ports, Reply, ScriptedAgent, TestGateway, in_time};
 
 /// A gateway with a TLS listener on its other port, and a client's view of it.
 async fn secure(authority: &Authority, agent: &ScriptedAgent) -> (TestGateway, McpClient) {
+    secure_with(authority, agent, "").await
+}
+
+/// The same, with more lines of settings.
+async fn secure_with(authority: &Authority, agent: &ScriptedAgent, more: &str) -> (TestGateway, McpClient) {
     let identity = authority.server();
     let card = agent.card_url();
     let gateway = TestGateway::start(|ports: &Ports| {
@@ -18,7 +26,7 @@ async fn secure(authority: &Authority, agent: &ScriptedAgent) -> (TestGateway, M
         let Ports { main, other, admin, .. } = ports;
         format!(
             "listeners:\n  - address: 127.0.0.1:{main}\n  - address: 127.0.0.1:{other}\n    tls: {{ certificate: server.crt, \
-             key: server.key }}\nadmin: {{ address: 127.0.0.1:{admin} }}\nagents:\n  bard:\n    card: {card}\n"
+             key: server.key }}\nadmin: {{ address: 127.0.0.1:{admin} }}\n{more}agents:\n  bard:\n    card: {card}\n"
         )
     })
     .await;
@@ -50,6 +58,22 @@ async fn alpn_chooses_http2_or_http1() {
         let large = "é".repeat(200_000);
         let result = session.call_tool(TOOL, json!({ "text": large })).await.result().await;
         assert!(words(&result) == large, "{alpn:?}: a large body changed");
+    }
+}
+
+/// It has a place of `limits.connections`.
+#[tokio::test]
+async fn silent_client_of_http2_is_not_awaited() {
+    use tokio::io::AsyncReadExt as _;
+    let (authority, agent) = (Authority::new("ours"), singer().await);
+    let limits = "limits: { header_read: 1s, keep_alive: 1h }\n";
+    let (gateway, _) = secure_with(&authority, &agent, limits).await;
+    for alpn in ["h2", "http/1.1"] {
+        let client = Arc::new(client_config(&authority, None, &[alpn]));
+        let mut stream = Connection::open(&gateway, &client).await.into_stream();
+        let mut read = Vec::new();
+        // A connection that is closed without an alert is closed, too.
+        drop(in_time("the gateway to close", stream.read_to_end(&mut read)).await);
     }
 }
 
