@@ -17,8 +17,8 @@ use super::report::median;
 use super::way::write_config;
 use super::{keys, mcp};
 
-/// Number of connections: each has some 550 events per second, as the agent's timer has a resolution of a millisecond.
-const CONNECTIONS: usize = 9;
+/// Number of connections: each has some 385 events per second, as the agent's timer has a resolution of a millisecond.
+const CONNECTIONS: usize = 13;
 /// The path of the agent, and its name at the gateway.
 const PATH: &str = "/stamped";
 const TOOL: &str = "stamped_say";
