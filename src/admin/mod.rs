@@ -33,7 +33,7 @@ use crate::config::{Admin, HealthListener, Limits as AllLimits, Settings};
 use crate::fault::ClientGone;
 use crate::gateway::{Gateway, OverviewReport, ReadyReport, Reloader, WaitedAgent};
 use crate::http_edge::{ClientConnection, HttpConnection, ResponseHead, ResponseSink, check_host};
-use crate::server::{HttpApp, HttpLimits};
+use crate::server::{HttpApp, HttpLimits, ServedRequest};
 use crate::telemetry::label::Refusal;
 use crate::telemetry::{log, recent};
 use authentication::{AdminAuthentication, is_same_origin};
@@ -390,8 +390,8 @@ impl HttpApp for AdminApp {
         &self.limits
     }
 
-    async fn serve(&self, request: &mut HttpConnection<'_>) {
-        self.answer(request).await;
+    fn serve<'a>(&'a self, request: &'a mut HttpConnection<'_>) -> ServedRequest<'a> {
+        Box::pin(self.answer(request))
     }
 }
 

@@ -19,11 +19,12 @@ pub(crate) trait HttpApp: Send + Sync + 'static {
     fn limits(&self) -> &HttpLimits;
 
     /// Serves one request, of which the head was read.
-    fn serve(&self, request: &mut HttpConnection<'_>) -> impl Future<Output = ()> + Send;
+    fn serve<'a>(&'a self, request: &'a mut HttpConnection<'_>) -> ServedRequest<'a>;
 }
 
-/// A future without its type, through which the compiler would look for each connection.
-pub(super) type Served<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+/// A request that is served. Boxed, so that an idle connection is not larger by it, and without its type, through which the compiler
+/// would look for each connection.
+pub(crate) type ServedRequest<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The limits of the connections of an application.
 pub(crate) struct HttpLimits {

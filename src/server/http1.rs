@@ -11,7 +11,7 @@ use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 use tokio::time::Instant;
 
-use super::app::{HttpApp, HttpLimits, Served};
+use super::app::{HttpApp, HttpLimits};
 use super::http2::ends;
 use super::shutdown::FreshConnection;
 use crate::http_edge::{HeadError, Http1ClientConnection, HttpConnection};
@@ -45,9 +45,7 @@ pub(crate) async fn serve_http1<A: HttpApp>(
             http.close_after_response();
         }
         let mut request = HttpConnection::Http1 { http: &mut http, shutdown };
-        // Boxed: an idle connection must not be larger by it.
-        let served: Served<'_> = Box::pin(app.serve(&mut request));
-        served.await;
+        app.serve(&mut request).await;
         if !Box::pin(http.finish()).await {
             return;
         }

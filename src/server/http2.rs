@@ -18,7 +18,7 @@ use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::time::{Instant, timeout};
 
-use super::app::{HttpApp, Served};
+use super::app::HttpApp;
 use crate::http_edge::{Http2ClientStream, HttpConnection};
 use crate::timing::{ReusableTimer, after};
 
@@ -131,8 +131,7 @@ impl<A: HttpApp> RequestStreams<'_, A> {
         let (app, shutdown, active) = (Arc::clone(self.app), self.shutdown.clone(), self.active.begin());
         tokio::spawn(async move {
             let mut request = HttpConnection::Http2 { http: &mut http, shutdown: &shutdown };
-            let served: Served<'_> = Box::pin(app.serve(&mut request));
-            served.await;
+            app.serve(&mut request).await;
             http.finish();
             drop(active);
         });

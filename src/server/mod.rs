@@ -40,7 +40,7 @@ use crate::http_edge::HttpConnection;
 use crate::telemetry::log;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
-pub(crate) use app::{HttpApp, HttpLimits};
+pub(crate) use app::{HttpApp, HttpLimits, ServedRequest};
 pub(crate) use http1::serve_http1;
 pub(crate) use http2::serve_http2;
 pub(crate) use reload::ReloadSource;
@@ -553,7 +553,7 @@ impl HttpApp for ListenerApp {
         &self.limits
     }
 
-    async fn serve(&self, request: &mut HttpConnection<'_>) {
-        self.gateway.handle_at(request, self.listener).await;
+    fn serve<'a>(&'a self, request: &'a mut HttpConnection<'_>) -> ServedRequest<'a> {
+        Box::pin(self.gateway.handle_at(request, self.listener))
     }
 }

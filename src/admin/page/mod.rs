@@ -20,7 +20,6 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, duplex};
-use tokio::pin;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
@@ -36,6 +35,7 @@ use crate::http_edge::{
 };
 use crate::jsonrpc::recover_id;
 use crate::mcp::Era;
+use crate::server::ServedRequest;
 
 /// The sources that the page may use.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -294,13 +294,13 @@ impl McpRelay {
         let (into, mut from) = duplex(PIPE_BYTES);
         let mut connection = LocalConnection::new(message, Arc::new(MessageOutput::new(into)));
         let cancellation = connection.cancellation();
-        // Drops the connection at its end, and the pipe with it.
-        let serving = async move { gateway.handle_relayed(&mut connection, target.place).await };
+        // Drops the connection at its end, and the pipe with it. Without its type, which the compiler would look through to its end.
+        let mut serving: ServedRequest<'_> =
+            Box::pin(async move { gateway.handle_relayed(&mut connection, target.place).await });
         if let Err(ClientGone) = write_head(http).await {
             debug!("admin client disconnected");
             return Ok(());
         }
-        pin!(serving);
         let (mut buffer, mut is_served) = (BytesMut::with_capacity(4096), false);
         loop {
             tokio::select! {
