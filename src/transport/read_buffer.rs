@@ -1,6 +1,6 @@
 //! The buffer of each thread into which connections of HTTP/1.1 read, those of clients and those to agents.
 //!
-//! What was read is copied in the size in which it came, so that no connection keeps a buffer while nothing is read.
+//! Bytes are copied in the size in which they came, so that no connection keeps a buffer while nothing is read.
 
 use std::cell::RefCell;
 use std::io;
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_keeps_little_more_than_itself() {
+    fn bytes_keep_little_more_than_themselves() {
         let bytes = vec![7; READ_BYTES * 2];
         for length in [0, 1, 1000, DENSE_BYTES - 1, DENSE_BYTES, READ_BYTES] {
             let whole = read(&bytes[..length], READ_BYTES);
